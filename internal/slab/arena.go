@@ -1,0 +1,179 @@
+package slab
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/shingle-store/shingle/internal/extent"
+)
+
+const (
+	// Page is the unit of allocation in bytes, and the alignment of every Buf.
+	Page = extent.BlockSize
+	// Size is the size of a slab in bytes, and so the most that one Alloc can have.
+	Size = 1 << 20
+	// keepFloor is how many bytes of free slabs are kept mapped at least, where the limit
+	// allows as much. Mapping 1 MiB anew costs 256 page faults, some 100 microseconds.
+	keepFloor = 16 << 20
+
+	pages = Size / Page
+)
+
+// A slab is guarded by its arena's mutex.
+type slab struct {
+	arena *Arena // nil: a Heap buffer of its own, guarded by heapMu
+	mem   []byte
+	refs  []int32 // references to each page
+	live  int     // pages with references
+	next  int64   // where the next small allocation starts
+}
+
+// Arena is a bounded source of payload memory. Its methods may be called from any goroutine.
+type Arena struct {
+	limit int64
+	keep  int64 // free slabs above so many bytes go back to the operating system
+
+	mu      sync.Mutex
+	current *slab // the slab that small allocations share; has live pages, or is nil
+	free    []*slab
+	inUse   int64
+	peak    int64
+	changed chan struct{} // closed and forgotten at the next release of a slab; nil: nobody asked
+}
+
+// New returns an arena that hands out at most limit bytes of slabs, rounded up to a whole
+// slab and to one at least. Nothing is mapped before it is used. Free slabs above 1/8 of the
+// limit or 16 MiB, whichever is more, are given back to the operating system.
+func New(limit int64) *Arena {
+	limit = max(Size, (limit+Size-1)/Size*Size)
+	return &Arena{limit: limit, keep: min(limit, max(keepFloor, limit/8))}
+}
+
+// Limit returns the bound on InUse in bytes.
+func (a *Arena) Limit() int64 { return a.limit }
+
+// InUse returns the bytes of slabs of which at least one page is referenced. It never passes
+// Limit.
+func (a *Arena) InUse() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.inUse
+}
+
+// Peak returns the most that InUse ever was.
+func (a *Arena) Peak() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.peak
+}
+
+// Alloc returns a Buf of n bytes, 0 < n <= Size, rounded up to whole pages, aligned to the
+// page. Its content is whatever was there before. False means that the limit is reached or
+// the system has no memory; a caller that wants to wait must ask for Changed before Alloc,
+// or a release in between is missed. Alloc panics on an n out of range.
+func (a *Arena) Alloc(n int64) (*Buf, bool) {
+	if n <= 0 || n > Size {
+		panic(fmt.Sprintf("slab: Alloc of %d bytes", n))
+	}
+	n = extent.RoundUp(n)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.current
+	if s == nil || s.next+n > Size {
+		if s = a.takeLocked(); s == nil {
+			return nil, false
+		}
+		// Keep sharing whichever slab has more room left.
+		if a.current == nil || s.next+n < a.current.next {
+			a.current = s
+		}
+	}
+	b := &Buf{slab: s, off: s.next, n: n}
+	s.next += n
+	s.refLocked(b.off, n)
+	return b, true
+}
+
+// takeLocked returns an empty slab that counts as in use, or nil. The caller must reference
+// a page of it before unlocking.
+func (a *Arena) takeLocked() *slab {
+	if a.inUse+Size > a.limit {
+		return nil
+	}
+	var s *slab
+	if last := len(a.free) - 1; last >= 0 {
+		s, a.free[last] = a.free[last], nil
+		a.free = a.free[:last]
+	} else {
+		mem, ok := mapMemory(Size)
+		if !ok {
+			return nil
+		}
+		s = &slab{arena: a, mem: mem, refs: make([]int32, pages)}
+	}
+	a.inUse += Size
+	a.peak = max(a.peak, a.inUse)
+	return s
+}
+
+// releaseLocked takes back a slab without references.
+func (a *Arena) releaseLocked(s *slab) {
+	s.next = 0
+	if a.current == s {
+		a.current = nil
+	}
+	a.inUse -= Size
+	if int64(len(a.free)+1)*Size <= a.keep {
+		a.free = append(a.free, s)
+	} else {
+		unmapMemory(s.mem)
+		s.mem = nil
+	}
+	if a.changed != nil {
+		close(a.changed)
+		a.changed = nil
+	}
+}
+
+// Changed returns a channel that is closed when InUse next falls.
+func (a *Arena) Changed() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.changed == nil {
+		a.changed = make(chan struct{})
+	}
+	return a.changed
+}
+
+// Close gives the free slabs back to the operating system. Slabs in use follow when their
+// last reference is freed; the arena may go on being used.
+func (a *Arena) Close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.free {
+		unmapMemory(s.mem)
+	}
+	a.free, a.keep = nil, 0
+}
+
+func (s *slab) refLocked(off, n int64) {
+	for p := off / Page; p < (off+n)/Page; p++ {
+		if s.refs[p] == 0 {
+			s.live++
+		}
+		s.refs[p]++
+	}
+}
+
+// dropLocked takes back one reference to each page.
+func (s *slab) dropLocked(off, n int64) {
+	for p := off / Page; p < (off+n)/Page; p++ {
+		s.refs[p]--
+		if s.refs[p] == 0 {
+			s.live--
+		}
+	}
+	if s.live == 0 && s.arena != nil {
+		s.arena.releaseLocked(s)
+	}
+}
