@@ -1,0 +1,210 @@
+package alloc
+
+import "github.com/shingle-store/shingle/internal/extent"
+
+// Grant is the right to append Length bytes to a block group, in one append or several. Each
+// grant ends with one Complete or Fail.
+type Grant struct {
+	Slot       uint32
+	Zone       int
+	Length     int64 // bytes, a multiple of the block, > 0
+	Generation uint64
+	Class      Class // of the writer, which pays for it; may differ from the block group's
+}
+
+// Outcome is what came of an Allocate.
+type Outcome uint8
+
+// The outcomes.
+const (
+	// Granted: the grant is valid.
+	Granted Outcome = iota
+	// NeedsOpen: call BeginOpen, write the zone header, call FinishOpen, and allocate again.
+	NeedsOpen
+	// Busy: wait for Changed. An active slot or a block group becomes available when appends
+	// in flight complete, or the owner ends an opening, a closing or a reset that is due.
+	Busy
+	// NoSpace: nothing is left, and no reset is due that would change it; or nothing was
+	// reserved.
+	NoSpace
+)
+
+var outcomeNames = [...]string{"granted", "needs open", "busy", "no space"}
+
+// String returns the outcome's name in lower case.
+func (o Outcome) String() string {
+	if int(o) < len(outcomeNames) {
+		return outcomeNames[o]
+	}
+	return "unknown outcome"
+}
+
+// Allocate turns up to want reserved bytes into a grant in one block group: want rounded down
+// to the block, less if the block group's tail or what is reserved is less. Grants of
+// ClassRelocation need no reservation.
+//
+// The hint (seeds S1) is the first active block group of the class with room for want. If none
+// has, the smallest tail is used up, so that no tail is looked at twice. If the class has no
+// room at all, an empty block group is to be opened; where the budget is spent on block groups
+// of other classes that have room, or nothing is empty, those are shared: to keep a promise
+// counts for more than to keep classes apart.
+func (a *Allocator) Allocate(c Class, want int64) (Grant, Outcome) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	examined := uint64(0)
+	defer func() {
+		a.stats.Examined += examined
+		a.stats.MaxExamined = max(a.stats.MaxExamined, examined)
+	}()
+	n := extent.RoundDown(want)
+	if !c.valid() || n <= 0 {
+		return Grant{}, NoSpace
+	}
+	if c.reserves() && a.reserved <= 0 {
+		return Grant{}, NoSpace
+	}
+	n = min(n, a.grantableLocked(c))
+	if n <= 0 {
+		return Grant{}, a.shortLocked()
+	}
+	slot, hit := a.hintLocked(a.lists[c], n, &examined)
+	if slot >= 0 {
+		if hit {
+			a.stats.HintHits++
+		}
+		return a.grantLocked(uint32(slot), c, n), Granted
+	}
+	if a.opening[c] > 0 {
+		return Grant{}, Busy
+	}
+	if a.empty.count > 0 {
+		if a.active < a.budget {
+			return Grant{}, NeedsOpen
+		}
+		if a.active > a.listed {
+			return Grant{}, Busy
+		}
+	}
+	for other := ClassData; other <= ClassLog; other++ {
+		if other == c {
+			continue
+		}
+		if slot, _ := a.hintLocked(a.lists[other], n, &examined); slot >= 0 {
+			return a.grantLocked(uint32(slot), c, n), Granted
+		}
+	}
+	return Grant{}, a.shortLocked()
+}
+
+// grantableLocked is how many bytes the class may be granted in all: data what is promised,
+// relocation what is not. While there is a deficit they meet at half of the reserve.
+func (a *Allocator) grantableLocked(c Class) int64 {
+	half := extent.RoundDown(a.reserve / 2)
+	if c.reserves() {
+		return min(a.reserved, a.sum.free-half)
+	}
+	return max(a.sum.free-a.reserved, min(a.sum.free, half))
+}
+
+// shortLocked tells a lack that passes by itself from one that does not.
+func (a *Allocator) shortLocked() Outcome {
+	if a.openTotal > 0 || a.sum.reclaimable > 0 {
+		a.refused = true
+		return Busy
+	}
+	return NoSpace
+}
+
+// hintLocked returns the first block group of the list with room for n (hit), else the one
+// with the smallest room, else -1. Every listed block group has room.
+func (a *Allocator) hintLocked(list []uint32, n int64, examined *uint64) (slot int64, hit bool) {
+	slot = -1
+	var least int64
+	for _, s := range list {
+		*examined++
+		room := a.groups[s].room()
+		if room >= n {
+			return int64(s), true
+		}
+		if slot < 0 || room < least {
+			slot, least = int64(s), room
+		}
+	}
+	return slot, false
+}
+
+func (a *Allocator) grantLocked(slot uint32, c Class, n int64) Grant {
+	g := &a.groups[slot]
+	a.unsettleLocked(g)
+	n = min(n, g.room())
+	g.granted += n
+	g.inflight += n
+	g.pending += n
+	if g.room() == 0 {
+		a.delistLocked(slot, g)
+	}
+	a.settleLocked(slot, g)
+	if c.reserves() {
+		a.reserved -= n
+	}
+	a.stats.Allocations++
+	return Grant{Slot: slot, Zone: g.zone, Length: n, Generation: g.generation, Class: c}
+}
+
+// Complete says that the grant's bytes are on the device (not that they are durable). They
+// stay pending. A block group whose whole capacity is appended becomes Full and gives its
+// active slot back, as its zone did.
+func (a *Allocator) Complete(gr Grant) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	g := a.landLocked(gr)
+	if g == nil {
+		return
+	}
+	switch {
+	case g.state == Active && !g.opening && g.granted == g.capacity && g.inflight == 0:
+		a.leaveLocked(gr.Slot, g, Full)
+		a.notifyLocked()
+	case g.inflight == 0 && (g.state == Closing || g.idle()):
+		a.notifyLocked()
+	}
+	a.settleLocked(gr.Slot, g)
+}
+
+// Fail says that the grant's append failed. Its bytes are reserved again, since the caller
+// still owes them elsewhere (those of ClassRelocation are not), and lost in this block group,
+// which takes no more and waits in Closing to be finished.
+func (a *Allocator) Fail(gr Grant) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	g := a.landLocked(gr)
+	if g == nil {
+		return
+	}
+	n := a.takeLocked(gr.Length, g.pending)
+	g.pending -= n
+	if gr.Class.reserves() {
+		a.reserved += n
+	}
+	if g.state == Active {
+		a.leaveLocked(gr.Slot, g, Closing)
+	}
+	a.settleLocked(gr.Slot, g)
+	a.notifyLocked()
+}
+
+// landLocked ends the flight of a grant and leaves its group unsettled; nil if the grant does
+// not belong to the group as it is now.
+func (a *Allocator) landLocked(gr Grant) *group {
+	g := a.lookupLocked(gr.Slot)
+	if g == nil {
+		return nil
+	}
+	if g.generation != gr.Generation || gr.Length <= 0 || gr.Length > g.inflight {
+		a.stats.Mismatches++
+		return nil
+	}
+	a.unsettleLocked(g)
+	g.inflight -= gr.Length
+	return g
+}

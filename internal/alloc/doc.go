@@ -1,0 +1,47 @@
+// Package alloc decides which block group the next bytes go to, and keeps the books on space.
+//
+// It owns, in memory only: the state of every block group, the short lists of active block
+// groups that give the allocation hint (seeds S1), the budget of active zones, and the
+// accounts of space: what is live, free, promised, unusable and lost. It does no I/O and reads
+// no clock. Where in a zone bytes land is not decided here: an append decides that; alloc
+// hands out a number of bytes in a block group.
+//
+// # The life of a byte
+//
+//	Reserve -> Allocate (a Grant) -> append -> Complete -> flush, transaction -> Publish -> Free
+//	                                        \-> Fail           \-> Discard
+//
+// A reserved byte is promised but lies nowhere. A granted one is pending in a block group
+// until its transaction is durable (Publish: live) or will never be (Discard: unusable). A live
+// one becomes unusable when the transaction that dropped its last reference is durable (Free),
+// and comes back as free space when its whole block group has been reset.
+//
+// # The life of a block group
+//
+//	Empty -BeginOpen,FinishOpen-> Active -(every byte appended)-> Full -BeginReset-> Resetting -> Empty
+//	                                 \-Fail,Suspect-> Closing -Retire-> Full
+//	any -Quarantine-> ReadOnly, Quarantined
+//
+// A block group holds an active slot of the device from BeginOpen until it is full, retired,
+// reset or quarantined. Its header block is not part of the usable bytes.
+//
+// # The reserve
+//
+// Options.Reserve bytes of the free space, wherever they lie, are kept for relocation: Reserve
+// never promises them to data. Only bytes promised before something was lost (a zone failed, a
+// tail was given up, relocation is half way) may be granted out of it, and never more than half
+// of it, so that relocation can always move one block group's live parts and get space back.
+//
+// # The cost
+//
+// Full block groups are never looked at. An allocation looks at the active ones with room, at
+// most as many as the budget, and at two empty ones at most; Stats counts them.
+//
+// # After a crash
+//
+// Nothing here is durable. New builds everything from the recovered block groups; reservations
+// and grants of the run before are gone, as the dirty data behind them is.
+//
+// Left to others: writing zone headers, finishing and resetting zones, persisting block group
+// records, keeping readers out of zones that are reset, choosing what to relocate.
+package alloc
