@@ -1,0 +1,198 @@
+package delalloc
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tidwall/btree"
+
+	"github.com/shingle-store/shingle/internal/extent"
+)
+
+// Index is the dirty data of one file. Its methods may be called from any goroutine and never
+// block for longer than the work they do; Insert, Take, Return, Drop, Zero and a Range's
+// Release exclude all others, the rest only those. Offsets are bytes in the file.
+type Index struct {
+	mode *Mode
+
+	mu       sync.RWMutex
+	segments btree.Map[int64, *entry] // by offset; they do not overlap
+	live     runs                     // where segments are that Take may take
+	failed   runs                     // where the failed ones are
+	flying   runs                     // ranges taken, not yet released or returned
+	bySeq    oldest                   // over the live segments
+	byAge    oldest                   // over the live segments
+}
+
+// NewIndex returns an empty index that is counted in m.
+func NewIndex(m *Mode) *Index {
+	x := &Index{mode: m, bySeq: oldest{less: bySequence}, byAge: oldest{less: byAge}}
+	x.live.whole = m.rangeSize
+	return x
+}
+
+// Insert lays s over what is dirty already and takes the reference s.Buf over. Older data
+// below is trimmed and its memory released; s inherits its age (see Segment.First) and clears
+// its Failed. It returns how many bytes were dirty already, failed ones included: each had a
+// reservation of its own, so that many are surplus now. False: delayed allocation is off,
+// nothing happened and s.Buf is still the caller's. A segment that is not whole blocks with
+// one sum each is a bug and panics.
+func (x *Index) Insert(s Segment) (overlaid int64, ok bool) {
+	if s.Off < 0 || s.Off%extent.BlockSize != 0 || int64(len(s.Sums))*extent.BlockSize != s.Len() {
+		panic(fmt.Sprintf("delalloc: segment at %d of %d bytes with %d sums", s.Off, s.Len(), len(s.Sums)))
+	}
+	if !x.mode.add(s.Len()) {
+		return 0, false
+	}
+	if s.First == 0 {
+		s.First = s.Seq
+	}
+	s.Failed = false
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if overlaid = x.live.overlap(s.Off, s.End()) + x.failed.overlap(s.Off, s.End()); overlaid > 0 {
+		x.eachLocked(s.Off, s.End(), func(e *entry) bool {
+			s.inherit(&e.Segment)
+			return true
+		})
+		x.cutLocked(s.Off, s.End(), nil)
+		x.mode.sub(overlaid)
+	}
+	x.putLocked(s)
+	x.tidyLocked()
+	return overlaid, true
+}
+
+// Drop forgets the dirty data, failed included, in the whole blocks of [off, end) and returns
+// how many bytes that were. Bytes of blocks that lie only partly in it stay: Zero is for
+// those. Ranges in flight are not touched: a caller that truncates must wait for them, or
+// Return brings the data back.
+func (x *Index) Drop(off, end int64) (dropped int64) {
+	off, end = extent.RoundUp(off), extent.RoundDown(end)
+	if off >= end {
+		return 0
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if dropped = x.live.overlap(off, end) + x.failed.overlap(off, end); dropped > 0 {
+		x.cutLocked(off, end, nil)
+		x.mode.sub(dropped)
+		x.tidyLocked()
+	}
+	return dropped
+}
+
+// Bytes returns the dirty bytes in the index, failed included, in flight not.
+func (x *Index) Bytes() int64 {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.live.size + x.failed.size
+}
+
+// FailedBytes returns the bytes of failed segments.
+func (x *Index) FailedBytes() int64 {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.failed.size
+}
+
+// MinSeq returns the lowest sequence that Take could still bring, in O(1): the lowest First of
+// the segments that are neither failed nor in flight.
+func (x *Index) MinSeq() (uint64, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.minFirst()
+}
+
+// Oldest returns since when the oldest segment that is neither failed nor in flight waits, in
+// O(1).
+func (x *Index) Oldest() (time.Time, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.minSince()
+}
+
+// Complete reports, in O(1), whether there is a run of the mode's range size that is not
+// failed. Take may still find it held back by a range in flight.
+func (x *Index) Complete() bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.live.full.Len() > 0
+}
+
+// eachLocked calls f for the segments that overlap [off, end), in order, while it returns
+// true. f must not change the index.
+func (x *Index) eachLocked(off, end int64, f func(*entry) bool) {
+	more := true
+	x.segments.Descend(off, func(start int64, e *entry) bool {
+		if start < off && e.End() > off && off < end {
+			more = f(e)
+		}
+		return start == off
+	})
+	if !more {
+		return
+	}
+	x.segments.Ascend(off, func(start int64, e *entry) bool { return start < end && f(e) })
+}
+
+// putLocked puts s, which overlaps nothing, into the index.
+func (x *Index) putLocked(s Segment) {
+	e := &entry{Segment: s}
+	x.segments.Set(s.Off, e)
+	if s.Failed {
+		x.failed.add(s.Off, s.End())
+		return
+	}
+	x.live.add(s.Off, s.End())
+	x.bySeq.insert(e)
+	x.byAge.insert(e)
+}
+
+// forgetLocked removes e from all but the runs; the reference to its memory stays with the
+// caller.
+func (x *Index) forgetLocked(e *entry) {
+	x.segments.Delete(e.Off)
+	e.gone = true
+	if !e.Failed {
+		x.bySeq.forget()
+		x.byAge.forget()
+	}
+}
+
+// cutLocked takes [off, end) out of the index and gives each piece, in order, to take, which
+// owns the piece's memory then. Without take the memory is released.
+func (x *Index) cutLocked(off, end int64, take func(Segment)) {
+	var hit []*entry
+	x.eachLocked(off, end, func(e *entry) bool {
+		hit = append(hit, e)
+		return true
+	})
+	x.live.remove(off, end)
+	x.failed.remove(off, end)
+	for _, e := range hit {
+		x.forgetLocked(e)
+		start, stop := max(off, e.Off), min(end, e.End())
+		if e.Off < start {
+			x.putLocked(e.part(e.Off, start))
+		}
+		if stop < e.End() {
+			x.putLocked(e.part(stop, e.End()))
+		}
+		switch {
+		case take == nil:
+			e.Buf.Free()
+		case start == e.Off && stop == e.End():
+			take(e.Segment)
+		default:
+			take(e.part(start, stop))
+			e.Buf.Free()
+		}
+	}
+}
+
+func (x *Index) tidyLocked() {
+	x.bySeq.tidy()
+	x.byAge.tidy()
+}

@@ -1,0 +1,83 @@
+package delalloc
+
+import (
+	"sort"
+
+	"github.com/shingle-store/shingle/internal/slab"
+)
+
+// Range is a contiguous run of dirty data on its way to a device. Its segments follow each
+// other without gaps. It has one owner, who ends it with Release or Index.Return; nothing may
+// use it after that. It is not safe for changes from several goroutines, reading it is.
+type Range struct {
+	Off            int64
+	Segments       []Segment
+	MinSeq, MaxSeq uint64 // lowest First and highest Seq of the segments
+
+	index *Index // nil: made by hand, not from Take
+}
+
+// End returns the offset of the first byte after the range.
+func (r *Range) End() int64 {
+	if len(r.Segments) == 0 {
+		return r.Off
+	}
+	return r.Segments[len(r.Segments)-1].End()
+}
+
+// Len returns the length in bytes.
+func (r *Range) Len() int64 { return r.End() - r.Off }
+
+// Bufs returns the data as few slices of memory, aligned to the block; pieces that lie next to
+// each other in memory are one. The memory belongs to the range.
+func (r *Range) Bufs() [][]byte { return r.Slice(r.Off, r.Len()) }
+
+// Slice returns bytes [off, off+n) of the file, which must lie within the range, as Bufs does.
+// O(log n) and linear in the pieces.
+func (r *Range) Slice(off, n int64) [][]byte {
+	if n == 0 {
+		return nil
+	}
+	first := sort.Search(len(r.Segments), func(i int) bool { return r.Segments[i].End() > off })
+	var bufs []*slab.Buf
+	last := first
+	for ; ; last++ {
+		bufs = append(bufs, r.Segments[last].Buf)
+		if r.Segments[last].End() >= off+n {
+			break
+		}
+	}
+	out := slab.AppendBytes(nil, bufs...)
+	excess := r.Segments[last].End() - (off + n)
+	tail := len(out) - 1
+	out[tail] = out[tail][:int64(len(out[tail]))-excess]
+	out[0] = out[0][off-r.Segments[first].Off:]
+	return out
+}
+
+// Sums returns the crc32c of each block of the range, in order, in memory of its own.
+func (r *Range) Sums() []uint32 {
+	n := 0
+	for i := range r.Segments {
+		n += len(r.Segments[i].Sums)
+	}
+	sums := make([]uint32, 0, n)
+	for i := range r.Segments {
+		sums = append(sums, r.Segments[i].Sums...)
+	}
+	return sums
+}
+
+// Release ends the range after its data is durable and published: its memory is freed and
+// what waits over it in the index may be taken.
+func (r *Range) Release() {
+	for i := range r.Segments {
+		r.Segments[i].Buf.Free()
+	}
+	if x := r.index; x != nil {
+		x.mu.Lock()
+		x.flying.remove(r.Off, r.End())
+		x.mu.Unlock()
+		x.mode.sub(r.Len())
+	}
+}

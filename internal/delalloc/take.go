@@ -1,0 +1,168 @@
+package delalloc
+
+import (
+	"time"
+
+	"github.com/shingle-store/shingle/internal/extent"
+)
+
+// Selection says what Take may take. The zero value takes the first run, whatever it is.
+type Selection struct {
+	From int64 // only data at or after this offset, rounded up to the block
+	// Max is the most bytes to take, rounded down to the block; 0 or more than the mode's
+	// range size means that.
+	Max int64
+	// MaxSeq, unless 0: only ranges with a segment whose First is not above it.
+	MaxSeq uint64
+	// Before, unless zero: only ranges with a segment whose Since is before it.
+	Before time.Time
+	// CompleteOnly: only ranges of the mode's full range size; Max is not looked at.
+	CompleteOnly bool
+}
+
+// Take removes the first range that sel allows from the index and returns it; false means that
+// there is none. A range is contiguous and not failed. A run longer than Max is taken in
+// pieces of Max from its start (or From), and with MaxSeq or Before the first piece that
+// qualifies.
+//
+// Data over a range in flight (taken, neither released nor returned) is held back until that
+// has landed: two versions of a block never race to the metadata, and a range that fails
+// never comes back over a newer one that was made durable. So false with MinSeq still at or
+// below MaxSeq means: wait for what is in flight and try again.
+//
+// O(log n) and linear in the segments taken; with MaxSeq or Before also in the segments passed
+// over, so a caller that takes all of a file should let From follow the last range's End.
+func (x *Index) Take(sel Selection) (Range, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	off, end, ok := x.selectLocked(sel)
+	if !ok {
+		return Range{}, false
+	}
+	r := Range{Off: off, index: x}
+	x.cutLocked(off, end, func(s Segment) {
+		if len(r.Segments) == 0 {
+			r.MinSeq = s.First
+		}
+		r.MinSeq, r.MaxSeq = min(r.MinSeq, s.First), max(r.MaxSeq, s.Seq)
+		r.Segments = append(r.Segments, s)
+	})
+	x.flying.add(off, end)
+	x.tidyLocked()
+	c := &x.mode.Counters
+	c.Ranges.Add(1)
+	c.RangeBytes.Add(uint64(end - off))
+	for {
+		largest := c.LargestRange.Load()
+		if end-off <= largest || c.LargestRange.CompareAndSwap(largest, end-off) {
+			return r, true
+		}
+	}
+}
+
+// selectLocked returns the range that Take takes.
+func (x *Index) selectLocked(sel Selection) (off, end int64, ok bool) {
+	if first, some := x.minFirst(); !some || sel.MaxSeq > 0 && first > sel.MaxSeq {
+		return 0, 0, false
+	}
+	if since, _ := x.minSince(); !sel.Before.IsZero() && !since.Before(sel.Before) {
+		return 0, 0, false
+	}
+	limit, find := x.mode.rangeSize, x.live.find
+	if sel.CompleteOnly {
+		find = x.live.findFull
+	} else if m := extent.RoundDown(sel.Max); m > 0 {
+		limit = min(limit, m)
+	}
+	for pos := extent.RoundUp(max(0, sel.From)); ; {
+		off, end, ok = find(pos)
+		if !ok {
+			return 0, 0, false
+		}
+		off = max(off, pos)
+		if start, stop, some := x.flying.find(off); some && start < end {
+			if start <= off {
+				pos = stop
+				continue
+			}
+			end = start
+		}
+		pos = end
+		if sel.CompleteOnly {
+			if end -= (end - off) % limit; off == end {
+				continue
+			}
+		}
+		if wanted, some := x.wantedLocked(off, end, sel); some {
+			off += (wanted - off) / limit * limit
+			return off, min(end, off+limit), true
+		}
+	}
+}
+
+// wantedLocked returns where in [off, end), all of it live, the first segment begins that
+// MaxSeq and Before allow.
+func (x *Index) wantedLocked(off, end int64, sel Selection) (at int64, ok bool) {
+	if sel.MaxSeq == 0 && sel.Before.IsZero() {
+		return off, true
+	}
+	x.eachLocked(off, end, func(e *entry) bool {
+		if (sel.MaxSeq == 0 || e.First <= sel.MaxSeq) && (sel.Before.IsZero() || e.Since.Before(sel.Before)) {
+			at, ok = max(off, e.Off), true
+		}
+		return !ok
+	})
+	return at, ok
+}
+
+// Return puts back what Take took, because it could not be made durable: for another try, or,
+// with failed, for good. What was overlaid meanwhile is dropped and its bytes returned, the
+// newer data inheriting its age. It takes over the references of r, which must have come from
+// x and not have been released.
+func (x *Index) Return(r Range, failed bool) (dropped int64) {
+	if r.index != x {
+		panic("delalloc: a range returned to an index it did not come from")
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.flying.remove(r.Off, r.End())
+	for i := range r.Segments {
+		dropped += x.returnLocked(r.Segments[i], failed)
+	}
+	x.mode.sub(dropped)
+	x.tidyLocked()
+	return dropped
+}
+
+// returnLocked puts s below what is in the index and returns how many of its bytes were hidden.
+func (x *Index) returnLocked(s Segment, failed bool) (hidden int64) {
+	s.Failed = failed
+	var over []*entry
+	x.eachLocked(s.Off, s.End(), func(e *entry) bool {
+		over = append(over, e)
+		return true
+	})
+	if len(over) == 0 {
+		x.putLocked(s)
+		return 0
+	}
+	pos := s.Off
+	for _, e := range over {
+		if e.Off > pos {
+			x.putLocked(s.part(pos, e.Off))
+		}
+		hidden += min(e.End(), s.End()) - max(e.Off, s.Off)
+		pos = e.End()
+		if s.First < e.First || s.Since.Before(e.Since) {
+			x.forgetLocked(e)
+			aged := e.Segment
+			aged.inherit(&s)
+			x.putLocked(aged)
+		}
+	}
+	if pos < s.End() {
+		x.putLocked(s.part(pos, s.End()))
+	}
+	s.Buf.Free()
+	return hidden
+}
