@@ -1,0 +1,130 @@
+package label
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/shingle-store/shingle/internal/errdefs"
+	"github.com/shingle-store/shingle/internal/extent"
+	"github.com/shingle-store/shingle/internal/zone"
+)
+
+// Zones returns the two zones that labels live in: the first two sequential ones. A device
+// without two is InvalidArgument.
+func Zones(g zone.Geometry) (a, b int, err error) {
+	if g.NumSequential() < 2 {
+		return 0, 0, errdefs.Invalid("label.Zones", "Zones",
+			fmt.Sprintf("labels need 2 sequential zones and the device has %d", g.NumSequential()))
+	}
+	return g.Conventional, g.Conventional + 1, nil
+}
+
+// Read returns the latest valid label of the device. Errors: NotFound if neither label zone
+// holds anything of Shingle's, Corruption if one does and neither holds a valid label,
+// Precondition if the device was written by a later version, Device if it cannot be read.
+// A zone that cannot be read counts as damaged while the other one has a label.
+func Read(dev zone.Device) (Label, error) {
+	l, _, err := read(dev)
+	return l, err
+}
+
+// read also returns the zone to write the next label to: not the one that holds the latest.
+func read(dev zone.Device) (latest Label, next int, err error) {
+	const op = "label.Read"
+	a, b, err := Zones(dev.Geometry())
+	if err != nil {
+		return Label{}, 0, err
+	}
+	found, next := false, a
+	var worst error
+	for _, z := range []int{a, b} {
+		l, err := readZone(dev, z)
+		switch {
+		case err == nil && (!found || l.Generation > latest.Generation):
+			latest, found, next = l, true, a+b-z
+		case err == nil:
+		case errdefs.Is(err, errdefs.Precondition):
+			// A later version took this device over; what it left of the old label is stale.
+			return Label{}, 0, err
+		case errdefs.Is(err, errdefs.NotFound):
+		case worst == nil || errdefs.Is(err, errdefs.Device):
+			worst = errdefs.Wrap(errdefs.KindOf(err), errdefs.ReasonOf(err), op, fmt.Sprintf("zone %d", z), err)
+		}
+	}
+	switch {
+	case found:
+		return latest, next, nil
+	case worst != nil:
+		return Label{}, next, worst
+	}
+	return Label{}, next, errdefs.New(errdefs.NotFound, "", op, fmt.Sprintf("zones %d and %d", a, b),
+		"the device holds no Shingle label")
+}
+
+func readZone(dev zone.Device, z int) (Label, error) {
+	report, err := dev.Report(z, 1)
+	if err != nil {
+		return Label{}, err
+	}
+	if report[0].WP < extent.BlockSize {
+		return Label{}, errdefs.New(errdefs.NotFound, "", "label.Read", fmt.Sprintf("zone %d", z), "empty")
+	}
+	b := aligned()
+	if err := dev.ReadAt(z, 0, b); err != nil {
+		return Label{}, err
+	}
+	return DecodeLabel(b)
+}
+
+// Write makes l the device's label and durable: the zone that does not hold the latest label
+// is reset, gets the block, is finished, which gives its active slot back, and the device is
+// flushed. The generation must be greater than that of the label there is (Precondition), or
+// Read would not see the new one. The device needs one free active and open slot. After an
+// error the old label is still there; the new one may be, too.
+func Write(dev zone.Device, l Label) error {
+	const op = "label.Write"
+	b := EncodeLabel(l)
+	if _, err := DecodeLabel(b); err != nil {
+		return errdefs.Wrap(errdefs.InvalidArgument, "", op, "", err)
+	}
+	old, z, err := read(dev)
+	switch {
+	case err == nil && old.Generation >= l.Generation:
+		return errdefs.New(errdefs.Precondition, errdefs.ReasonDeviceMismatch, op, fmt.Sprintf("zone %d", z),
+			fmt.Sprintf("label generation %d is not above %d on the device", l.Generation, old.Generation))
+	case err != nil && !errdefs.Is(err, errdefs.NotFound) && !errdefs.Is(err, errdefs.Corruption):
+		return err
+	}
+	if err := dev.Reset(z); err != nil {
+		return err
+	}
+	if _, err := dev.Append(z, [][]byte{b}); err != nil {
+		return err
+	}
+	if err := dev.Finish(z); err != nil {
+		return err
+	}
+	return dev.Flush()
+}
+
+// Erase resets both label zones and flushes, so that Read finds nothing: the first step of
+// formatting a device anew, which may hold labels of any generation.
+func Erase(dev zone.Device) error {
+	a, b, err := Zones(dev.Geometry())
+	if err != nil {
+		return err
+	}
+	for _, z := range []int{a, b} {
+		if err := dev.Reset(z); err != nil {
+			return err
+		}
+	}
+	return dev.Flush()
+}
+
+// aligned returns a zeroed block on a block border in memory, which direct I/O wants.
+func aligned() []byte {
+	b := make([]byte, 2*extent.BlockSize)
+	skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) % extent.BlockSize)
+	return b[skip : skip+extent.BlockSize : skip+extent.BlockSize]
+}
