@@ -1,0 +1,204 @@
+package store
+
+import (
+	"bytes"
+	"fmt"
+	"runtime/debug"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/shingle-store/shingle/internal/errdefs"
+)
+
+// Tx is a transaction: a consistent snapshot in a View, the one writer in an Update. It must
+// not be used after the function it was given to returns, nor by another goroutine. Nothing
+// it returns aliases the file: strings and slices are the caller's.
+type Tx struct {
+	b         *bbolt.Tx
+	buckets   [numBuckets]*bbolt.Bucket
+	super     Superblock
+	groups    map[uint32]*groupEntry
+	mutations uint64
+	broken    error // bbolt panicked: the transaction must not be committed
+}
+
+// Mutated reports whether anything was changed in this transaction so far.
+func (tx *Tx) Mutated() bool { return tx.mutations > 0 }
+
+func newTx(b *bbolt.Tx) *Tx {
+	tx := &Tx{b: b, groups: map[uint32]*groupEntry{}}
+	for i, name := range bucketNames {
+		if bk := b.Bucket([]byte(name)); bk != nil {
+			if filledInOrder[i] {
+				bk.FillPercent = 0.9
+			}
+			tx.buckets[i] = bk
+		}
+	}
+	return tx
+}
+
+// load opens a transaction's buckets and reads the superblock.
+func load(b *bbolt.Tx) (tx *Tx, err error) {
+	defer guard("store.load", "metadata", &err)
+	tx = newTx(b)
+	p, ok, err := tx.get(bSuper, superKey)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, corrupt("store.load", "superblock", "the metadata has no superblock")
+	}
+	tx.super, err = decodeSuperblock(p)
+	return tx, badRecord(bSuper, superKey, err)
+}
+
+// finish writes what the transaction kept in memory.
+func (tx *Tx) finish() error {
+	if err := tx.writeGroups(); err != nil {
+		return err
+	}
+	if err := tx.put(bSuper, superKey, tx.super.encode()); err != nil {
+		return err
+	}
+	return tx.broken
+}
+
+// guard turns a panic of bbolt, or a fault in the mapped file, into a Corruption error. It
+// must be deferred itself.
+func guard(op, object string, err *error) {
+	if p := recover(); p != nil {
+		*err = errdefs.Wrap(errdefs.Corruption, errdefs.ReasonCorruption, op, object, fmt.Errorf("bbolt: %v", p))
+	}
+}
+
+func (tx *Tx) guard(b bucketID, err *error) {
+	if p := recover(); p != nil {
+		*err = errdefs.Wrap(errdefs.Corruption, errdefs.ReasonCorruption, "store.Tx", "bucket "+b.String(), fmt.Errorf("bbolt: %v", p))
+		tx.broken = *err
+	}
+}
+
+// panicOnFault makes memory faults of this goroutine panics until the returned function is
+// called. A file that shrank under its mapping faults.
+func panicOnFault() (restore func()) {
+	old := debug.SetPanicOnFault(true)
+	return func() { debug.SetPanicOnFault(old) }
+}
+
+// get returns the payload of a record; it aliases the mapped file. Absent buckets are empty.
+func (tx *Tx) get(b bucketID, key []byte) (payload []byte, ok bool, err error) {
+	bk := tx.buckets[b]
+	if bk == nil {
+		return nil, false, nil
+	}
+	defer tx.guard(b, &err)
+	v := bk.Get(key)
+	if v == nil {
+		return nil, false, nil
+	}
+	payload, err = unseal(b, key, v)
+	return payload, err == nil, err
+}
+
+// put seals payload, which becomes the transaction's, and writes it.
+func (tx *Tx) put(b bucketID, key, payload []byte) (err error) {
+	defer tx.guard(b, &err)
+	if tx.buckets[b] == nil {
+		bk, err := tx.b.CreateBucket([]byte(bucketNames[b]))
+		if err != nil {
+			return putFailed(b, key, err)
+		}
+		if filledInOrder[b] {
+			bk.FillPercent = 0.9
+		}
+		tx.buckets[b] = bk
+	}
+	tx.mutations++
+	return putFailed(b, key, tx.buckets[b].Put(key, seal(b, key, payload)))
+}
+
+// del removes a record; removing one that is not there is no error.
+func (tx *Tx) del(b bucketID, key []byte) (err error) {
+	if tx.buckets[b] == nil {
+		return nil
+	}
+	defer tx.guard(b, &err)
+	tx.mutations++
+	return putFailed(b, key, tx.buckets[b].Delete(key))
+}
+
+func putFailed(b bucketID, key []byte, err error) error {
+	return errdefs.Wrap(errdefs.Internal, "", "store.put", b.object(key), err)
+}
+
+// cursor walks a bucket in key order. After a change to the bucket it must seek again. Keys
+// and payloads alias the mapped file. The end is a nil key; a damaged record is a nil key
+// with an error, and next goes on behind it.
+type cursor struct {
+	tx *Tx
+	b  bucketID
+	c  *bbolt.Cursor
+	// at is the raw key of the last record met, damaged or not.
+	at []byte
+}
+
+func (tx *Tx) cursor(b bucketID) *cursor {
+	c := &cursor{tx: tx, b: b}
+	if tx.buckets[b] != nil {
+		c.c = tx.buckets[b].Cursor()
+	}
+	return c
+}
+
+func (c *cursor) open(k, v []byte) ([]byte, []byte, error) {
+	c.at = k
+	if k == nil {
+		return nil, nil, nil
+	}
+	p, err := unseal(c.b, k, v)
+	if err != nil {
+		return nil, nil, err
+	}
+	return k, p, nil
+}
+
+// seek goes to the first record with a key >= key.
+func (c *cursor) seek(key []byte) (k, p []byte, err error) {
+	if c.c == nil {
+		return nil, nil, nil
+	}
+	defer c.tx.guard(c.b, &err)
+	return c.open(c.c.Seek(key))
+}
+
+func (c *cursor) next() (k, p []byte, err error) {
+	if c.c == nil {
+		return nil, nil, nil
+	}
+	defer c.tx.guard(c.b, &err)
+	return c.open(c.c.Next())
+}
+
+// floor goes to the last record with a key <= key.
+func (c *cursor) floor(key []byte) (k, p []byte, err error) {
+	if c.c == nil {
+		return nil, nil, nil
+	}
+	defer c.tx.guard(c.b, &err)
+	rk, rv := c.c.Seek(key)
+	if rk != nil && bytes.Equal(rk, key) {
+		return c.open(rk, rv)
+	}
+	for {
+		if rk, rv = c.c.Prev(); rk != nil {
+			return c.open(rk, rv)
+		}
+		// bbolt's Prev stops with nil at a leaf that this transaction emptied, as it does at
+		// the start of the bucket. Only the first key tells the two apart.
+		first, _ := c.tx.buckets[c.b].Cursor().First()
+		if first == nil || bytes.Compare(first, key) > 0 {
+			return c.open(nil, nil)
+		}
+	}
+}
