@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	shinglev1 "github.com/shingle-store/shingle/api/shingle/v1"
+	"github.com/shingle-store/shingle/internal/wire"
 )
 
 const (
@@ -29,6 +30,10 @@ const (
 	// further, end a Write or a Read: the engine fails because of what it is asked.
 	fruitlessStreams = 10
 
+	// mangledMessages in a row, each with a wrong checksum on arrival, end a Write or a Read:
+	// it is not chance.
+	mangledMessages = 4
+
 	// The server enforces at least 10 s between pings.
 	keepaliveTime    = 30 * time.Second
 	keepaliveTimeout = 20 * time.Second
@@ -38,6 +43,10 @@ const (
 	retryFirst = 50 * time.Millisecond
 	retryMost  = time.Second
 )
+
+// payload makes a call of Write or Read take the messages of package wire, whose bytes are not
+// copied on their way.
+var payload = grpc.ForceCodecV2(wire.Codec())
 
 // Client speaks to one engine. Its methods may be called from any goroutine.
 type Client struct {

@@ -8,6 +8,7 @@ import (
 
 	shinglev1 "github.com/shingle-store/shingle/api/shingle/v1"
 	"github.com/shingle-store/shingle/internal/csum"
+	"github.com/shingle-store/shingle/internal/wire"
 )
 
 // ReadOptions say what to read.
@@ -41,16 +42,16 @@ type Reader struct {
 	o      ReadOptions
 
 	file    *File
-	started bool   // the first message is in
-	next    int64  // offset of the byte after buf and hole
-	buf     []byte // read and not yet handed out
-	hole    int64  // or zeros
-	crc     uint32 // of everything before next
-	err     error  // after buf and hole; final
+	started bool  // the first message is in
+	next    int64 // offset of the byte after buf and hole
+	msg     wire.ReadResponse
+	buf     [][]byte // pieces of msg not yet handed out, none empty
+	hole    int64    // or zeros
+	crc     uint32   // of everything before next
+	err     error    // after buf and hole; final
 
-	pause     *patience
-	fruitless int // streams in a row that brought nothing
-	mangled   int // messages whose checksum was wrong on arrival, in a row
+	pause   *patience
+	mangled int // messages whose checksum was wrong on arrival, in a row
 }
 
 // Read opens a file for reading and waits for the first answer, so that a missing file shows
@@ -80,6 +81,7 @@ func (r *Reader) Close() error {
 		r.err = io.ErrClosedPipe
 	}
 	r.buf, r.hole = nil, 0
+	r.msg.Free()
 	return nil
 }
 
@@ -100,9 +102,20 @@ func (r *Reader) Read(p []byte) (int, error) {
 		r.hole -= int64(n)
 		return n, nil
 	}
-	n := copy(p, r.buf)
-	r.buf = r.buf[n:]
+	n := 0
+	for n < len(p) && len(r.buf) > 0 {
+		k := copy(p[n:], r.buf[0])
+		n += k
+		r.used(k)
+	}
 	return n, nil
+}
+
+// used drops n bytes from the front of the first piece.
+func (r *Reader) used(n int) {
+	if r.buf[0] = r.buf[0][n:]; len(r.buf[0]) == 0 {
+		r.buf = r.buf[1:]
+	}
 }
 
 // WriteTo writes everything that is left to dst without copying it in between. A HoleWriter
@@ -121,8 +134,9 @@ func (r *Reader) WriteTo(dst io.Writer) (n int64, err error) {
 		}
 		switch {
 		case len(r.buf) > 0:
-			k, err := dst.Write(r.buf)
-			n, r.buf = n+int64(k), r.buf[k:]
+			k, err := dst.Write(r.buf[0])
+			n += int64(k)
+			r.used(k)
 			if err != nil {
 				return n, err
 			}
@@ -146,9 +160,9 @@ var zeros [64 << 10]byte
 // fill receives one message, opening a stream if there is none. It sets r.err when nothing
 // more will come.
 func (r *Reader) fill() {
-	m, err := r.receive()
+	err := r.receive()
 	if err == nil {
-		err = r.take(m)
+		err = r.take()
 	}
 	switch {
 	case err == nil:
@@ -161,27 +175,27 @@ func (r *Reader) fill() {
 	}
 }
 
-// receive returns the next message of the stream.
-func (r *Reader) receive() (*shinglev1.ReadResponse, error) {
+// receive gets the next message of the stream into r.msg.
+func (r *Reader) receive() error {
 	if r.st == nil {
 		if r.started && r.left() == 0 {
-			return nil, io.EOF
+			return io.EOF
 		}
 		ctx, cancel := context.WithCancel(r.ctx)
 		r.cancel = cancel
-		st, err := r.c.files.Read(ctx, r.request())
+		st, err := r.c.files.Read(ctx, r.request(), payload)
 		if err != nil {
-			return nil, asError(err)
+			return asError(err)
 		}
 		r.st = st
 	}
-	m, err := r.st.Recv()
+	err := r.st.RecvMsg(&r.msg)
 	if err == io.EOF {
-		return nil, err
+		return err
 	}
 	err = asError(err)
 	r.c.heard(err)
-	return m, err
+	return err
 }
 
 // request asks for what is left. Once the file is known it must still be the same content.
@@ -214,43 +228,45 @@ func (r *Reader) left() int64 {
 	return max(end-r.next, 0)
 }
 
-// take checks a message and makes it the next to hand out.
-func (r *Reader) take(m *shinglev1.ReadResponse) error {
-	data, hole := m.GetData(), m.GetHoleBytes()
+// take checks r.msg and makes it the next to hand out.
+func (r *Reader) take() error {
+	m, hole, size := r.msg.Header, r.msg.Header.GetHoleBytes(), r.msg.Len()
 	if f := m.GetFile(); f != nil && !r.started {
 		r.file, r.started = f, true
 	}
 	if !r.started {
 		return failure(codes.Internal, "", nil, "read %q: the first message is without the file", r.name)
 	}
-	if len(data) == 0 && hole == 0 {
+	if size == 0 && hole == 0 {
 		return nil
 	}
 	switch {
 	case m.GetOffset() != r.next:
 		return failure(codes.Internal, "", nil, "read %q: the server sent offset %d for %d", r.name, m.GetOffset(), r.next)
-	case hole < 0 || hole > 0 && len(data) > 0:
-		return failure(codes.Internal, "", nil, "read %q: hole of %d bytes with %d of data", r.name, hole, len(data))
-	case len(data) > 0 && m.Crc32C == nil:
+	case hole < 0 || hole > 0 && size > 0:
+		return failure(codes.Internal, "", nil, "read %q: hole of %d bytes with %d of data", r.name, hole, size)
+	case size > 0 && m.Crc32C == nil:
 		return failure(codes.Internal, "", nil, "read %q: data at %d without a checksum", r.name, r.next)
 	}
-	if sum := csum.Sum(data); len(data) > 0 && sum != m.GetCrc32C() {
-		r.mangled++
-		cause := errBroken
-		if r.mangled >= 3 {
-			cause = nil
+	pieces, sum := r.msg.Pieces(r.buf[:0]), uint32(0)
+	for _, p := range pieces {
+		sum = csum.Update(sum, p)
+	}
+	if size > 0 && sum != m.GetCrc32C() {
+		var cause error
+		if r.mangled++; r.mangled < mangledMessages {
+			cause = errBroken
 		}
 		return failure(codes.DataLoss, reasonPayloadChecksum, cause,
-			"read %q: %d bytes at %d arrived with crc32c %08x, sent with %08x", r.name, len(data), r.next, sum, m.GetCrc32C())
+			"read %q: %d bytes at %d arrived with crc32c %08x, sent with %08x", r.name, size, r.next, sum, m.GetCrc32C())
 	}
 	if hole > 0 {
-		r.crc = csum.Combine(r.crc, zeroSum(hole), hole)
-	} else {
-		r.crc = csum.Combine(r.crc, m.GetCrc32C(), int64(len(data)))
+		sum = zeroSum(hole)
 	}
-	r.buf, r.hole = data, hole
-	r.next += int64(len(data)) + hole
-	r.fruitless, r.mangled = 0, 0
+	r.crc = csum.Combine(r.crc, sum, int64(size)+hole)
+	r.buf, r.hole = pieces, hole
+	r.next += int64(size) + hole
+	r.mangled = 0
 	r.pause.ok()
 	return nil
 }
@@ -260,9 +276,7 @@ func (r *Reader) goOn(err error) error {
 	if r.ctx.Err() != nil {
 		return asError(context.Cause(r.ctx))
 	}
-	r.fruitless++
-	again := passing(err) || CodeOf(err) == codes.Canceled
-	if !again || r.fruitless > fruitlessStreams && r.started && r.pause.since.IsZero() || !r.pause.wait(r.ctx) {
+	if !passing(err) && CodeOf(err) != codes.Canceled || !r.pause.wait(r.ctx) {
 		return err
 	}
 	return nil

@@ -85,9 +85,9 @@ type Writer struct {
 	fileID   uint64
 	bootID   uint64
 	finished bool
-	file     *File // once finished
-	err      error // excludes finished
-	changed chan struct{} // closed and replaced when anything above changes
+	file     *File         // once finished
+	err      error         // excludes finished
+	changed  chan struct{} // closed and replaced when anything above changes
 
 	done chan struct{} // closed when run has returned
 }

@@ -6,8 +6,10 @@ import (
 	"io"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 
 	shinglev1 "github.com/shingle-store/shingle/api/shingle/v1"
+	"github.com/shingle-store/shingle/internal/wire"
 )
 
 type writeStream = shinglev1.FileService_WriteClient
@@ -46,7 +48,7 @@ func (w *Writer) run() {
 		if a.greeted {
 			pause.ok()
 		}
-		if ReasonOf(err) == reasonPayloadChecksum && checksums < 3 && w.intact() {
+		if ReasonOf(err) == reasonPayloadChecksum && checksums < mangledMessages-1 && w.intact() {
 			checksums++ // bytes changed on their way; what is held here is still good
 			continue
 		}
@@ -85,7 +87,7 @@ func (w *Writer) attempt(resume bool) (*attempt, error) {
 	}
 	ctx, cancel := context.WithCancel(w.ctx)
 	defer cancel()
-	st, err := w.c.files.Write(ctx)
+	st, err := w.c.files.Write(ctx, payload)
 	if err != nil {
 		return a, asError(err)
 	}
@@ -243,20 +245,20 @@ func (w *Writer) send(a *attempt, st writeStream) error {
 		if err != nil {
 			return err
 		}
-		if err := st.Send(req); err != nil {
+		if err := st.SendMsg(req); err != nil {
 			if errors.Is(err, io.EOF) {
 				return io.EOF
 			}
 			return asError(err)
 		}
-		if req.GetFinish() {
+		if req.Header.GetFinish() {
 			return st.CloseSend()
 		}
 	}
 }
 
 // nextRequest waits for something to send.
-func (w *Writer) nextRequest(a *attempt) (*shinglev1.WriteRequest, error) {
+func (w *Writer) nextRequest(a *attempt) (*wire.WriteRequest, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for {
@@ -276,14 +278,15 @@ func (w *Writer) nextRequest(a *attempt) (*shinglev1.WriteRequest, error) {
 }
 
 // requestLocked makes the next message of the stream, or returns nil if there is none now.
-func (w *Writer) requestLocked(a *attempt) *shinglev1.WriteRequest {
+func (w *Writer) requestLocked(a *attempt) *wire.WriteRequest {
 	req := &shinglev1.WriteRequest{}
+	out := &wire.WriteRequest{Header: req}
 	if !a.said {
 		a.said = true
 		req.Name, req.Options = w.name, w.optionsLocked()
 		if a.resume {
 			req.Report = true
-			return req
+			return out
 		}
 	} else if a.resume && !a.greeted {
 		return nil
@@ -292,7 +295,8 @@ func (w *Writer) requestLocked(a *attempt) *shinglev1.WriteRequest {
 	m := w.win.pop()
 	if m != nil {
 		something = true
-		req.Offset, req.Crc32C, req.Data = &m.off, &m.crc, m.data
+		req.Offset, req.Crc32C = &m.off, &m.crc
+		out.Data = mem.BufferSlice{mem.SliceBuffer(m.data)}
 	}
 	sent := w.win.sent()
 	if w.want.sync > max(a.synced, w.win.durable) && sent >= w.want.sync {
@@ -312,5 +316,5 @@ func (w *Writer) requestLocked(a *attempt) *shinglev1.WriteRequest {
 	}
 	// Without data there is nothing that would draw the first reply.
 	req.Report = req.Options != nil && m == nil
-	return req
+	return out
 }
