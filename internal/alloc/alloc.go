@@ -56,6 +56,7 @@ type Allocator struct {
 	groups    []group
 	sum       figures // of all groups
 	reserved  int64   // promised by Reserve, not yet granted
+	lent      int64   // granted to relocation out of its half of the reserve, not yet won back
 	active    int     // groups that hold an active slot
 	opening   [classes]int
 	lists     [classes][]uint32 // Active, opened, with room, in the order of opening

@@ -45,9 +45,10 @@ func (o Outcome) String() string {
 //
 // The hint (seeds S1) is the first active block group of the class with room for want. If none
 // has, the smallest tail is used up, so that no tail is looked at twice. If the class has no
-// room at all, an empty block group is to be opened; where the budget is spent on block groups
-// of other classes that have room, or nothing is empty, those are shared: to keep a promise
-// counts for more than to keep classes apart.
+// room at all, an empty block group is to be opened. Where the budget is spent on block groups
+// of other classes that have room, or nothing is empty, or opening for data would break into
+// the empty block groups kept as the reserve, those are shared: to keep a promise counts for
+// more than to keep classes apart.
 func (a *Allocator) Allocate(c Class, want int64) (Grant, Outcome) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -77,11 +78,12 @@ func (a *Allocator) Allocate(c Class, want int64) (Grant, Outcome) {
 	if a.opening[c] > 0 {
 		return Grant{}, Busy
 	}
-	if a.empty.count > 0 {
-		if a.active < a.budget {
+	if _, whole, ok := a.pickLocked(c, &examined); ok {
+		// Own room is used up: what is listed belongs to other classes.
+		if a.active < a.budget && (whole || a.listed == 0) {
 			return Grant{}, NeedsOpen
 		}
-		if a.active > a.listed {
+		if a.active >= a.budget && a.active > a.listed {
 			return Grant{}, Busy
 		}
 	}
@@ -96,14 +98,30 @@ func (a *Allocator) Allocate(c Class, want int64) (Grant, Outcome) {
 	return Grant{}, a.shortLocked()
 }
 
-// grantableLocked is how many bytes the class may be granted in all: data what is promised,
-// relocation what is not. While there is a deficit they meet at half of the reserve.
+// keptLocked is the part of the free space that only relocation is granted: half of the
+// reserve, less what relocation has used of it and no reset has brought back.
+func (a *Allocator) keptLocked() int64 { return extent.RoundDown(a.reserve/2) - a.lent }
+
+// grantableLocked is how many bytes the class may be granted in all. Data: what is promised.
+// Relocation: what is not, and what is kept for it whatever is promised.
 func (a *Allocator) grantableLocked(c Class) int64 {
-	half := extent.RoundDown(a.reserve / 2)
+	kept := a.keptLocked()
 	if c.reserves() {
-		return min(a.reserved, a.sum.free-half)
+		return min(a.reserved, a.sum.free-kept)
 	}
-	return max(a.sum.free-a.reserved, min(a.sum.free, half))
+	return min(a.sum.free, max(a.sum.free-a.reserved, kept))
+}
+
+// chargeLocked pays for a grant of n bytes about to be made to the class.
+func (a *Allocator) chargeLocked(c Class, n int64) {
+	if c.reserves() {
+		a.reserved -= n
+		return
+	}
+	if a.availableLocked() >= 0 {
+		a.lent = 0 // the reserve is whole again
+	}
+	a.lent += max(0, n-max(0, a.sum.free-a.reserved-a.keptLocked()))
 }
 
 // shortLocked tells a lack that passes by itself from one that does not.
@@ -135,8 +153,9 @@ func (a *Allocator) hintLocked(list []uint32, n int64, examined *uint64) (slot i
 
 func (a *Allocator) grantLocked(slot uint32, c Class, n int64) Grant {
 	g := &a.groups[slot]
-	a.unsettleLocked(g)
 	n = min(n, g.room())
+	a.chargeLocked(c, n)
+	a.unsettleLocked(g)
 	g.granted += n
 	g.inflight += n
 	g.pending += n
@@ -144,9 +163,6 @@ func (a *Allocator) grantLocked(slot uint32, c Class, n int64) Grant {
 		a.delistLocked(slot, g)
 	}
 	a.settleLocked(slot, g)
-	if c.reserves() {
-		a.reserved -= n
-	}
 	a.stats.Allocations++
 	return Grant{Slot: slot, Zone: g.zone, Length: n, Generation: g.generation, Class: c}
 }

@@ -27,10 +27,11 @@
 //
 // # The reserve
 //
-// Options.Reserve bytes of the free space, wherever they lie, are kept for relocation: Reserve
-// never promises them to data. Only bytes promised before something was lost (a zone failed, a
-// tail was given up, relocation is half way) may be granted out of it, and never more than half
-// of it, so that relocation can always move one block group's live parts and get space back.
+// Options.Reserve bytes of the free space, wherever they lie, are kept back: Reserve never
+// promises them to data. One half is for relocation alone, so that it can always move a block
+// group's live parts and get space back. The other half relocation uses too, but bytes that
+// were promised before something was lost (a zone failed, a tail was given up) may be granted
+// out of it: a promise is kept as long as that can be done without stopping reclaim.
 //
 // # The cost
 //

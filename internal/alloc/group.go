@@ -120,8 +120,8 @@ func (g *group) room() int64 {
 	}
 }
 
-// idle reports that nothing is live, pending or in flight.
-func (g *group) idle() bool { return g.live == 0 && g.pending == 0 && g.inflight == 0 }
+// idle reports that nothing is live or pending, and so nothing in flight.
+func (g *group) idle() bool { return g.live == 0 && g.pending == 0 }
 
 // figures is what one block group, or all of them, contribute to the accounts, in bytes.
 type figures struct {

@@ -2,11 +2,32 @@ package alloc
 
 import "slices"
 
+// pickLocked chooses the empty block group to open for the class: the lowest slot; for data the
+// highest instead (the last zone of a device may be shorter) if only that leaves the reserve in
+// empty block groups. whole: the choice leaves it there, or the class need not.
+func (a *Allocator) pickLocked(c Class, examined *uint64) (slot uint32, whole, ok bool) {
+	slot, ok = a.empty.lowest()
+	if !ok || !c.reserves() {
+		return slot, true, ok
+	}
+	leavesReserve := func(slot uint32) bool {
+		*examined++
+		return a.sum.empty-a.groups[slot].usable() >= a.reserve
+	}
+	if leavesReserve(slot) {
+		return slot, true, true
+	}
+	if last, _ := a.empty.highest(); leavesReserve(last) {
+		return last, true, true
+	}
+	return slot, false, true
+}
+
 // BeginOpen picks an empty block group for the class and counts it active from now on. The
 // caller writes the zone header with the returned generation and class, and ends with
-// FinishOpen (or Quarantine). It answers false when Allocate would not answer NeedsOpen:
-// somebody else opens one for the class, the budget is spent, nothing is empty, or the class
-// may be granted nothing.
+// FinishOpen (or Quarantine). It answers false if another one is being opened for the class,
+// the budget is spent, nothing is empty, or the class may be granted nothing; after NeedsOpen
+// that means that somebody else was quicker: allocate again.
 //
 // The lowest slot is taken; for data the highest instead (the last zone of a device may be
 // shorter) if only that leaves the reserve in empty block groups.
@@ -16,17 +37,10 @@ func (a *Allocator) BeginOpen(c Class) (BlockGroup, bool) {
 	if !c.valid() || a.opening[c] > 0 || a.active >= a.budget || a.grantableLocked(c) <= 0 {
 		return BlockGroup{}, false
 	}
-	slot, ok := a.empty.lowest()
+	var examined uint64 // counts for Allocate only
+	slot, _, ok := a.pickLocked(c, &examined)
 	if !ok {
 		return BlockGroup{}, false
-	}
-	leavesReserve := func(slot uint32) bool {
-		return a.sum.empty-a.groups[slot].usable() >= a.reserve
-	}
-	if c.reserves() && !leavesReserve(slot) {
-		if last, _ := a.empty.highest(); leavesReserve(last) {
-			slot = last
-		}
 	}
 	g := &a.groups[slot]
 	a.unsettleLocked(g)

@@ -51,6 +51,7 @@ func (a *Allocator) FinishReset(slot uint32, ok bool) {
 		g.generation++
 		a.stats.Reset++
 		a.refused = false
+		a.lent = max(0, a.lent-g.usable())
 	} else {
 		a.leaveLocked(slot, g, Quarantined)
 	}
