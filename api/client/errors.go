@@ -26,6 +26,9 @@ const (
 // errBroken marks a stream that cannot be gone on with although no engine refused anything.
 var errBroken = errors.New("the stream broke")
 
+// errLost marks a write of which the engine lost bytes that were let go of here.
+var errLost = errors.New("durable bytes are gone")
+
 // Error is what an engine, or the way to it, answers instead of a result. It is also made by
 // this package when an answer cannot be believed.
 type Error struct {

@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"hash/crc32"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -58,3 +59,5 @@ func must(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+func checksum(p []byte) uint32 { return crc32.Checksum(p, crc32.MakeTable(crc32.Castagnoli)) }

@@ -52,7 +52,7 @@ func (w *Writer) run() {
 			checksums++ // bytes changed on their way; what is held here is still good
 			continue
 		}
-		again := passing(err) || IsRestarted(err) || CodeOf(err) == codes.Canceled
+		again := passing(err) || CodeOf(err) == codes.Canceled || IsRestarted(err) && !errors.Is(err, errLost)
 		if !again || fruitless >= fruitlessStreams || !pause.wait(w.ctx) {
 			w.fail(w.final(err))
 			return
@@ -229,7 +229,7 @@ func (w *Writer) greetedLocked(a *attempt, r *shinglev1.WriteResponse) error {
 			at = w.win.durable
 		}
 		if err := w.win.rewind(at); err != nil {
-			return failure(codes.Aborted, reasonRestarted, nil, "write %q cannot go on: %v", w.name, err)
+			return failure(codes.Aborted, reasonRestarted, errLost, "write %q cannot go on: %v", w.name, err)
 		}
 	}
 	a.greeted, a.boot = true, r.GetBootId()
