@@ -11,8 +11,8 @@ import (
 )
 
 // Index is the dirty data of one file. Its methods may be called from any goroutine and never
-// block for longer than the work they do; Insert, Take, Return, Drop, Zero and a Range's
-// Release exclude all others, the rest only those. Offsets are bytes in the file.
+// block for longer than the work they do; Insert, Take, Return, Drop, Forget and Zero exclude
+// all others, the rest only those. Offsets are bytes in the file.
 type Index struct {
 	mode *Mode
 
@@ -20,7 +20,6 @@ type Index struct {
 	segments btree.Map[int64, *entry] // by offset; they do not overlap
 	live     runs                     // where segments are that Take may take
 	failed   runs                     // where the failed ones are
-	flying   runs                     // ranges taken, not yet released or returned
 	bySeq    oldest                   // over the live segments
 	byAge    oldest                   // over the live segments
 }
@@ -35,15 +34,15 @@ func NewIndex(m *Mode) *Index {
 // Insert lays s over what is dirty already and takes the reference s.Buf over. Older data
 // below is trimmed and its memory released; s inherits its age (see Segment.First) and clears
 // its Failed. It returns how many bytes were dirty already, failed ones included: each had a
-// reservation of its own, so that many are surplus now. False: delayed allocation is off,
-// nothing happened and s.Buf is still the caller's. A segment that is not whole blocks with
-// one sum each is a bug and panics.
-func (x *Index) Insert(s Segment) (overlaid int64, ok bool) {
+// reservation of its own, so that many are surplus now. It panics on a segment that is not
+// whole blocks with one sum each, and while delayed allocation is off: the data would be
+// hidden from every look-up (see Mode.Disable).
+func (x *Index) Insert(s Segment) (overlaid int64) {
 	if s.Off < 0 || s.Off%extent.BlockSize != 0 || int64(len(s.Sums))*extent.BlockSize != s.Len() {
 		panic(fmt.Sprintf("delalloc: segment at %d of %d bytes with %d sums", s.Off, s.Len(), len(s.Sums)))
 	}
 	if !x.mode.add(s.Len()) {
-		return 0, false
+		panic("delalloc: Insert while delayed allocation is off")
 	}
 	if s.First == 0 {
 		s.First = s.Seq
@@ -61,13 +60,13 @@ func (x *Index) Insert(s Segment) (overlaid int64, ok bool) {
 	}
 	x.putLocked(s)
 	x.tidyLocked()
-	return overlaid, true
+	return overlaid
 }
 
 // Drop forgets the dirty data, failed included, in the whole blocks of [off, end) and returns
 // how many bytes that were. Bytes of blocks that lie only partly in it stay: Zero is for
-// those. Ranges in flight are not touched: a caller that truncates must wait for them, or
-// Return brings the data back.
+// those. Ranges in flight are not touched: the caller must see to it that they do not bring the
+// data back.
 func (x *Index) Drop(off, end int64) (dropped int64) {
 	off, end = extent.RoundUp(off), extent.RoundDown(end)
 	if off >= end {
@@ -81,6 +80,29 @@ func (x *Index) Drop(off, end int64) (dropped int64) {
 		x.tidyLocked()
 	}
 	return dropped
+}
+
+// Forget drops the data in the whole blocks of [off, end) that was last written by maxSeq or an
+// older write; newer data over it stays. For an index that mirrors what is in flight.
+func (x *Index) Forget(off, end int64, maxSeq uint64) {
+	off, end = extent.RoundUp(off), extent.RoundDown(end)
+	if off >= end {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var old []extent.Range
+	x.eachLocked(off, end, func(e *entry) bool {
+		if e.Seq <= maxSeq {
+			old = append(old, extent.Range{Off: max(off, e.Off), End: min(end, e.End())})
+		}
+		return true
+	})
+	for _, r := range old {
+		x.cutLocked(r.Off, r.End, nil)
+		x.mode.sub(r.Len())
+	}
+	x.tidyLocked()
 }
 
 // Bytes returns the dirty bytes in the index, failed included, in flight not.
@@ -114,7 +136,7 @@ func (x *Index) Oldest() (time.Time, bool) {
 }
 
 // Complete reports, in O(1), whether there is a run of the mode's range size that is not
-// failed. Take may still find it held back by a range in flight.
+// failed.
 func (x *Index) Complete() bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

@@ -14,7 +14,28 @@ type Range struct {
 	Segments       []Segment
 	MinSeq, MaxSeq uint64 // lowest First and highest Seq of the segments
 
-	index *Index // nil: made by hand, not from Take
+	index *Index // nil: from RangeOf, not from Take
+}
+
+// RangeOf returns segs, not empty and without gaps, as a range that was never in an index, for
+// writes that do not wait. The range owns the segments' memory. It cannot be given to Return.
+func RangeOf(segs []Segment) Range {
+	r := Range{Off: segs[0].Off, Segments: segs}
+	for i := range segs {
+		if segs[i].First == 0 {
+			segs[i].First = segs[i].Seq
+		}
+		r.note(&segs[i], i == 0)
+	}
+	return r
+}
+
+// note takes the sequences of a segment into account.
+func (r *Range) note(s *Segment, first bool) {
+	if first {
+		r.MinSeq = s.First
+	}
+	r.MinSeq, r.MaxSeq = min(r.MinSeq, s.First), max(r.MaxSeq, s.Seq)
 }
 
 // End returns the offset of the first byte after the range.
@@ -50,7 +71,8 @@ func (r *Range) Slice(off, n int64) [][]byte {
 	out := slab.AppendBytes(nil, bufs...)
 	excess := r.Segments[last].End() - (off + n)
 	tail := len(out) - 1
-	out[tail] = out[tail][:int64(len(out[tail]))-excess]
+	stop := int64(len(out[tail])) - excess
+	out[tail] = out[tail][:stop:stop]
 	out[0] = out[0][off-r.Segments[first].Off:]
 	return out
 }
@@ -68,16 +90,12 @@ func (r *Range) Sums() []uint32 {
 	return sums
 }
 
-// Release ends the range after its data is durable and published: its memory is freed and
-// what waits over it in the index may be taken.
+// Release ends the range after its data is durable and published, and frees its memory.
 func (r *Range) Release() {
 	for i := range r.Segments {
 		r.Segments[i].Buf.Free()
 	}
-	if x := r.index; x != nil {
-		x.mu.Lock()
-		x.flying.remove(r.Off, r.End())
-		x.mu.Unlock()
-		x.mode.sub(r.Len())
+	if r.index != nil {
+		r.index.mode.sub(r.Len())
 	}
 }

@@ -25,10 +25,8 @@ type Selection struct {
 // pieces of Max from its start (or From), and with MaxSeq or Before the first piece that
 // qualifies.
 //
-// Data over a range in flight (taken, neither released nor returned) is held back until that
-// has landed: two versions of a block never race to the metadata, and a range that fails
-// never comes back over a newer one that was made durable. So false with MinSeq still at or
-// below MaxSeq means: wait for what is in flight and try again.
+// Newer data over a range in flight may be taken too. The owner must publish ranges over the
+// same blocks in the order in which they were taken.
 //
 // O(log n) and linear in the segments taken; with MaxSeq or Before also in the segments passed
 // over, so a caller that takes all of a file should let From follow the last range's End.
@@ -41,13 +39,9 @@ func (x *Index) Take(sel Selection) (Range, bool) {
 	}
 	r := Range{Off: off, index: x}
 	x.cutLocked(off, end, func(s Segment) {
-		if len(r.Segments) == 0 {
-			r.MinSeq = s.First
-		}
-		r.MinSeq, r.MaxSeq = min(r.MinSeq, s.First), max(r.MaxSeq, s.Seq)
+		r.note(&s, len(r.Segments) == 0)
 		r.Segments = append(r.Segments, s)
 	})
-	x.flying.add(off, end)
 	x.tidyLocked()
 	c := &x.mode.Counters
 	c.Ranges.Add(1)
@@ -80,13 +74,6 @@ func (x *Index) selectLocked(sel Selection) (off, end int64, ok bool) {
 			return 0, 0, false
 		}
 		off = max(off, pos)
-		if start, stop, some := x.flying.find(off); some && start < end {
-			if start <= off {
-				pos = stop
-				continue
-			}
-			end = start
-		}
 		pos = end
 		if sel.CompleteOnly {
 			if end -= (end - off) % limit; off == end {
@@ -113,56 +100,4 @@ func (x *Index) wantedLocked(off, end int64, sel Selection) (at int64, ok bool) 
 		return !ok
 	})
 	return at, ok
-}
-
-// Return puts back what Take took, because it could not be made durable: for another try, or,
-// with failed, for good. What was overlaid meanwhile is dropped and its bytes returned, the
-// newer data inheriting its age. It takes over the references of r, which must have come from
-// x and not have been released.
-func (x *Index) Return(r Range, failed bool) (dropped int64) {
-	if r.index != x {
-		panic("delalloc: a range returned to an index it did not come from")
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.flying.remove(r.Off, r.End())
-	for i := range r.Segments {
-		dropped += x.returnLocked(r.Segments[i], failed)
-	}
-	x.mode.sub(dropped)
-	x.tidyLocked()
-	return dropped
-}
-
-// returnLocked puts s below what is in the index and returns how many of its bytes were hidden.
-func (x *Index) returnLocked(s Segment, failed bool) (hidden int64) {
-	s.Failed = failed
-	var over []*entry
-	x.eachLocked(s.Off, s.End(), func(e *entry) bool {
-		over = append(over, e)
-		return true
-	})
-	if len(over) == 0 {
-		x.putLocked(s)
-		return 0
-	}
-	pos := s.Off
-	for _, e := range over {
-		if e.Off > pos {
-			x.putLocked(s.part(pos, e.Off))
-		}
-		hidden += min(e.End(), s.End()) - max(e.Off, s.Off)
-		pos = e.End()
-		if s.First < e.First || s.Since.Before(e.Since) {
-			x.forgetLocked(e)
-			aged := e.Segment
-			aged.inherit(&s)
-			x.putLocked(aged)
-		}
-	}
-	if pos < s.End() {
-		x.putLocked(s.part(pos, s.End()))
-	}
-	s.Buf.Free()
-	return hidden
 }

@@ -10,13 +10,13 @@ import (
 const (
 	// Page is the unit of allocation in bytes, and the alignment of every Buf.
 	Page = extent.BlockSize
-	// Size is the size of a slab in bytes, and so the most that one Alloc can have.
-	Size = 1 << 20
+	// MaxAlloc is the size of a slab in bytes, and so the most that one Alloc can have.
+	MaxAlloc = 1 << 20
 	// keepFloor is how many bytes of free slabs are kept mapped at least, where the limit
 	// allows as much. Mapping 1 MiB anew costs 256 page faults, some 100 microseconds.
 	keepFloor = 16 << 20
 
-	pages = Size / Page
+	pages = MaxAlloc / Page
 )
 
 // A slab is guarded by its arena's mutex.
@@ -45,7 +45,7 @@ type Arena struct {
 // slab and to one at least. Nothing is mapped before it is used. Free slabs above 1/8 of the
 // limit or 16 MiB, whichever is more, are given back to the operating system.
 func New(limit int64) *Arena {
-	limit = max(Size, (limit+Size-1)/Size*Size)
+	limit = max(MaxAlloc, (limit+MaxAlloc-1)/MaxAlloc*MaxAlloc)
 	return &Arena{limit: limit, keep: min(limit, max(keepFloor, limit/8))}
 }
 
@@ -67,19 +67,19 @@ func (a *Arena) Peak() int64 {
 	return a.peak
 }
 
-// Alloc returns a Buf of n bytes, 0 < n <= Size, rounded up to whole pages, aligned to the
+// Alloc returns a Buf of n bytes, 0 < n <= MaxAlloc, rounded up to whole pages, aligned to the
 // page. Its content is whatever was there before. False means that the limit is reached or
 // the system has no memory; a caller that wants to wait must ask for Changed before Alloc,
 // or a release in between is missed. Alloc panics on an n out of range.
 func (a *Arena) Alloc(n int64) (*Buf, bool) {
-	if n <= 0 || n > Size {
+	if n <= 0 || n > MaxAlloc {
 		panic(fmt.Sprintf("slab: Alloc of %d bytes", n))
 	}
 	n = extent.RoundUp(n)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.current
-	if s == nil || s.next+n > Size {
+	if s == nil || s.next+n > MaxAlloc {
 		if s = a.takeLocked(); s == nil {
 			return nil, false
 		}
@@ -97,7 +97,7 @@ func (a *Arena) Alloc(n int64) (*Buf, bool) {
 // takeLocked returns an empty slab that counts as in use, or nil. The caller must reference
 // a page of it before unlocking.
 func (a *Arena) takeLocked() *slab {
-	if a.inUse+Size > a.limit {
+	if a.inUse+MaxAlloc > a.limit {
 		return nil
 	}
 	var s *slab
@@ -105,13 +105,13 @@ func (a *Arena) takeLocked() *slab {
 		s, a.free[last] = a.free[last], nil
 		a.free = a.free[:last]
 	} else {
-		mem, ok := mapMemory(Size)
+		mem, ok := mapMemory(MaxAlloc)
 		if !ok {
 			return nil
 		}
 		s = &slab{arena: a, mem: mem, refs: make([]int32, pages)}
 	}
-	a.inUse += Size
+	a.inUse += MaxAlloc
 	a.peak = max(a.peak, a.inUse)
 	return s
 }
@@ -122,8 +122,8 @@ func (a *Arena) releaseLocked(s *slab) {
 	if a.current == s {
 		a.current = nil
 	}
-	a.inUse -= Size
-	if int64(len(a.free)+1)*Size <= a.keep {
+	a.inUse -= MaxAlloc
+	if int64(len(a.free)+1)*MaxAlloc <= a.keep {
 		a.free = append(a.free, s)
 	} else {
 		unmapMemory(s.mem)

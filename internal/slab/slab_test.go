@@ -31,17 +31,17 @@ func mustPanic(t *testing.T, what string, f func()) {
 
 func TestLimit(t *testing.T) {
 	for _, c := range []struct{ limit, want int64 }{
-		{0, Size}, {1, Size}, {Size, Size}, {Size + 1, 2 * Size}, {64 << 20, 64 << 20},
+		{0, MaxAlloc}, {1, MaxAlloc}, {MaxAlloc, MaxAlloc}, {MaxAlloc + 1, 2 * MaxAlloc}, {64 << 20, 64 << 20},
 	} {
 		if got := New(c.limit).Limit(); got != c.want {
 			t.Errorf("New(%d) bounds to %d, want %d", c.limit, got, c.want)
 		}
 	}
-	a := New(3 * Size)
+	a := New(3 * MaxAlloc)
 	defer a.Close()
 	var held []*Buf
 	for range 3 {
-		held = append(held, mustAlloc(t, a, Size))
+		held = append(held, mustAlloc(t, a, MaxAlloc))
 	}
 	if _, ok := a.Alloc(Page); ok {
 		t.Fatal("the limit was passed")
@@ -54,7 +54,7 @@ func TestLimit(t *testing.T) {
 	}
 	held[1].Free()
 	<-changed
-	if a.InUse() != 2*Size || a.Peak() != 3*Size {
+	if a.InUse() != 2*MaxAlloc || a.Peak() != 3*MaxAlloc {
 		t.Fatalf("in use %d, peak %d", a.InUse(), a.Peak())
 	}
 	b := mustAlloc(t, a, Page)
@@ -67,13 +67,13 @@ func TestLimit(t *testing.T) {
 }
 
 func TestSmallAllocationsShareASlab(t *testing.T) {
-	a := New(2 * Size)
+	a := New(2 * MaxAlloc)
 	defer a.Close()
 	var held []*Buf
 	for range pages {
 		held = append(held, mustAlloc(t, a, 1))
 	}
-	if a.InUse() != Size {
+	if a.InUse() != MaxAlloc {
 		t.Fatalf("%d pages take %d bytes", pages, a.InUse())
 	}
 	for i, b := range held {
@@ -85,7 +85,7 @@ func TestSmallAllocationsShareASlab(t *testing.T) {
 	for _, b := range held[1:] {
 		b.Free()
 	}
-	if a.InUse() != Size {
+	if a.InUse() != MaxAlloc {
 		t.Fatal("a slab with a page referenced must count")
 	}
 	held[0].Free()
@@ -93,8 +93,8 @@ func TestSmallAllocationsShareASlab(t *testing.T) {
 		t.Fatal("a slab without references must not count")
 	}
 	// A large allocation in between must not waste the slab that small ones share.
-	x, y, z := mustAlloc(t, a, Page), mustAlloc(t, a, Size), mustAlloc(t, a, Page)
-	if a.InUse() != 2*Size {
+	x, y, z := mustAlloc(t, a, Page), mustAlloc(t, a, MaxAlloc), mustAlloc(t, a, Page)
+	if a.InUse() != 2*MaxAlloc {
 		t.Fatalf("%d bytes in use for two slabs' worth", a.InUse())
 	}
 	x.Free()
@@ -103,7 +103,7 @@ func TestSmallAllocationsShareASlab(t *testing.T) {
 }
 
 func TestSlicesKeepOnlyTheirPages(t *testing.T) {
-	a := New(Size)
+	a := New(MaxAlloc)
 	defer a.Close()
 	b := mustAlloc(t, a, 4*Page)
 	for i := range b.Bytes() {
@@ -128,7 +128,7 @@ func TestSlicesKeepOnlyTheirPages(t *testing.T) {
 	if !bytes.Equal(s.Bytes(), append(bytes.Repeat([]byte{1}, Page), bytes.Repeat([]byte{2}, Page)...)) {
 		t.Error("the slice shows other bytes")
 	}
-	if a.InUse() != Size {
+	if a.InUse() != MaxAlloc {
 		t.Error("memory went while referenced")
 	}
 	s.Free()
@@ -138,13 +138,13 @@ func TestSlicesKeepOnlyTheirPages(t *testing.T) {
 }
 
 func TestMisusePanics(t *testing.T) {
-	a := New(Size)
+	a := New(MaxAlloc)
 	defer a.Close()
 	b := mustAlloc(t, a, 2*Page)
 	for _, r := range [][2]int64{{0, 0}, {-Page, Page}, {0, 3 * Page}, {2 * Page, Page}, {1, Page}, {0, 5}, {Page, 1 << 62}} {
 		mustPanic(t, "a slice out of range", func() { b.Slice(r[0], r[1]) })
 	}
-	for _, n := range []int64{0, -1, Size + 1} {
+	for _, n := range []int64{0, -1, MaxAlloc + 1} {
 		mustPanic(t, "an allocation out of range", func() { a.Alloc(n) })
 	}
 	b.Free()
@@ -157,15 +157,15 @@ func TestMisusePanics(t *testing.T) {
 }
 
 func TestFreeSlabsGoBackToTheSystem(t *testing.T) {
-	a := New(40 * Size)
+	a := New(40 * MaxAlloc)
 	var held []*Buf
 	for range 40 {
-		held = append(held, mustAlloc(t, a, Size))
+		held = append(held, mustAlloc(t, a, MaxAlloc))
 	}
 	for _, b := range held {
 		b.Free()
 	}
-	if got := int64(len(a.free)) * Size; got != keepFloor {
+	if got := int64(len(a.free)) * MaxAlloc; got != keepFloor {
 		t.Errorf("%d bytes of free slabs are kept, want %d", got, keepFloor)
 	}
 	// A large arena keeps an eighth, a small one no more than its limit.
@@ -187,7 +187,7 @@ func TestFreeSlabsGoBackToTheSystem(t *testing.T) {
 }
 
 func TestHeapAndAligned(t *testing.T) {
-	for _, n := range []int64{0, 1, Page - 1, Page, Page + 1, Size + 5} {
+	for _, n := range []int64{0, 1, Page - 1, Page, Page + 1, MaxAlloc + 5} {
 		p := Aligned(n)
 		if int64(len(p)) != n || cap(p) != len(p) || !IsAligned(p) {
 			t.Errorf("Aligned(%d): length %d, capacity %d", n, len(p), cap(p))
@@ -211,10 +211,10 @@ func TestHeapAndAligned(t *testing.T) {
 }
 
 func TestAppendBytesJoinsNeighbours(t *testing.T) {
-	a := New(4 * Size)
+	a := New(4 * MaxAlloc)
 	defer a.Close()
 	x, y, z := mustAlloc(t, a, Page), mustAlloc(t, a, 2*Page), mustAlloc(t, a, Page)
-	big := mustAlloc(t, a, Size)
+	big := mustAlloc(t, a, MaxAlloc)
 	left, right := big.Slice(0, 3*Page), big.Slice(3*Page, Page)
 	h := Heap(Page)
 	for _, c := range []struct {
@@ -259,7 +259,7 @@ func TestAppendBytesJoinsNeighbours(t *testing.T) {
 // TestModel holds the arena against what each reference must show.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a := New(rapid.Int64Range(1, 6).Draw(t, "slabs") * Size)
+		a := New(rapid.Int64Range(1, 6).Draw(t, "slabs") * MaxAlloc)
 		defer a.Close()
 		type ref struct {
 			buf  *Buf
@@ -284,7 +284,7 @@ func TestModel(t *testing.T) {
 				free := a.Limit() - a.InUse()
 				b, ok := a.Alloc(n)
 				if !ok {
-					if free >= Size {
+					if free >= MaxAlloc {
 						t.Fatalf("refused with %d bytes free", free)
 					}
 					return
@@ -313,7 +313,7 @@ func TestModel(t *testing.T) {
 				for _, r := range refs {
 					slabs[r.buf.slab] = true
 				}
-				if int64(len(slabs))*Size != a.InUse() {
+				if int64(len(slabs))*MaxAlloc != a.InUse() {
 					t.Fatalf("%d slabs are referenced, %d bytes count", len(slabs), a.InUse())
 				}
 				if len(refs) > 0 {
@@ -335,7 +335,7 @@ func TestModel(t *testing.T) {
 
 // TestWaiters has more goroutines than memory; each must get its turn.
 func TestWaiters(t *testing.T) {
-	a := New(2 * Size)
+	a := New(2 * MaxAlloc)
 	defer a.Close()
 	var wg sync.WaitGroup
 	for g := range 8 {
@@ -376,7 +376,7 @@ func BenchmarkAllocFree(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		n    int64
-	}{{"4KiB", Page}, {"1MiB", Size}} {
+	}{{"4KiB", Page}, {"1MiB", MaxAlloc}} {
 		b.Run(c.name, func(b *testing.B) {
 			a := New(64 << 20)
 			defer a.Close()
