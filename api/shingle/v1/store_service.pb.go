@@ -443,7 +443,7 @@ type GetServerInfoResponse struct {
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	// Of what is on media.
 	FormatVersion uint32 `protobuf:"varint,6,opt,name=format_version,json=formatVersion,proto3" json:"format_version,omitempty"`
-	// What this server can do beyond the first release: "write.replace" and the like, sorted.
+	// What this server can do that another may not: "write.replace" and the like, sorted.
 	Features []string `protobuf:"bytes,7,rep,name=features,proto3" json:"features,omitempty"`
 	// What to keep to.
 	Limits *Limits `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
