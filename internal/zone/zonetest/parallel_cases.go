@@ -45,7 +45,7 @@ var parallelCases = []testCase{
 		for i := range zones {
 			z := s.first + i
 			wg.Go(func() {
-				for round := range 5 {
+				for round := range 2 {
 					for off := int64(0); off < min(4*blk, s.g.CapacityOf(z)); off += blk {
 						got, err := s.dev.Append(z, vec(fill(z, off, 1, uint64(round))))
 						if err != nil || got != off {
@@ -90,7 +90,7 @@ var parallelCases = []testCase{
 				}
 			})
 		}
-		for i := range 40 {
+		for i := range 25 {
 			s.ok(s.dev.Reset(a))
 			_, err := s.dev.Append(a, vec(want[i%2]))
 			s.ok(err)
