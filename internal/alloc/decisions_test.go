@@ -126,7 +126,11 @@ func (s *script) call(t *testing.T, f []string) string {
 	case "free":
 		s.a.Free(slot(), num(2)*blk)
 	case "suspect":
-		s.a.Suspect(slot())
+		if has("all") {
+			s.a.SuspectAll()
+		} else {
+			s.a.Suspect(slot())
+		}
 	case "retire":
 		s.a.Retire(slot())
 	case "quarantine":

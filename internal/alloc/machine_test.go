@@ -202,10 +202,16 @@ func (x *machine) free(t *rapid.T) {
 }
 
 func (x *machine) suspect(t *rapid.T) {
-	i := rapid.IntRange(0, len(x.m.groups)-1).Draw(t, "slot")
-	x.a.Suspect(uint32(i))
-	if x.m.groups[i].state == Active {
-		x.m.close(i)
+	which := rapid.IntRange(-1, len(x.m.groups)-1).Draw(t, "slot")
+	if which < 0 {
+		x.a.SuspectAll()
+	} else {
+		x.a.Suspect(uint32(which))
+	}
+	for i, g := range x.m.groups {
+		if (which < 0 || which == i) && g.state == Active {
+			x.m.close(i)
+		}
 	}
 }
 

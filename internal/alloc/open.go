@@ -104,14 +104,29 @@ func (a *Allocator) Retire(slot uint32) {
 	a.notifyLocked()
 }
 
-// Suspect takes an Active block group out of allocation: something appended to it may be lost
-// (a failed flush). It waits in Closing to be finished. Other states are left as they are: they
-// take no appends.
+// Suspect takes an Active block group out of allocation: something appended to it may be lost.
+// It waits in Closing to be finished. Other states are left as they are: they take no appends.
 func (a *Allocator) Suspect(slot uint32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	g := a.lookupLocked(slot)
-	if g == nil || g.state != Active {
+	if g := a.lookupLocked(slot); g != nil {
+		a.suspectLocked(slot, g)
+	}
+}
+
+// SuspectAll is Suspect for every Active block group at one moment, those that are being opened
+// or whose last appends are in flight included: after a failed device flush nobody knows which
+// of them lost what. It walks all block groups; a failed flush is not a data path.
+func (a *Allocator) SuspectAll() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range a.groups {
+		a.suspectLocked(uint32(i), &a.groups[i])
+	}
+}
+
+func (a *Allocator) suspectLocked(slot uint32, g *group) {
+	if g.state != Active {
 		return
 	}
 	a.unsettleLocked(g)
