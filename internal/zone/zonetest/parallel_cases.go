@@ -90,7 +90,7 @@ var parallelCases = []testCase{
 				}
 			})
 		}
-		for i := range 25 {
+		for i := range 12 {
 			s.ok(s.dev.Reset(a))
 			_, err := s.dev.Append(a, vec(want[i%2]))
 			s.ok(err)
