@@ -46,6 +46,8 @@ type WriteOptions struct {
 	Attributes  map[string]string
 	ModeBits    *uint32
 	Mtime       time.Time // zero: not set
+	// Window is WithWindow for this write; 0: the Client's.
+	Window int64
 	// NoDelalloc places bytes as they come instead of collecting them. For measuring.
 	NoDelalloc bool
 }
@@ -109,6 +111,9 @@ func (c *Client) Write(ctx context.Context, name string, o WriteOptions) (*Write
 	}
 	w.callers.off = o.Offset
 	w.win.limit = c.o.window
+	if o.Window > 0 {
+		w.win.limit = o.Window
+	}
 	w.want.sync = -1
 	return w, nil
 }

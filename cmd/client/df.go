@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shingle-store/shingle/api/client"
+)
+
+// usageJSON is the state of space in JSON; everything is bytes unless its name says otherwise.
+type usageJSON struct {
+	Total       int64 `json:"total_bytes"`
+	Used        int64 `json:"used_bytes"`
+	Free        int64 `json:"free_bytes"`
+	Unusable    int64 `json:"zone_unusable_bytes"`
+	Reserved    int64 `json:"reserved_bytes"`
+	Quarantined int64 `json:"quarantined_bytes"`
+	Reclaimable int64 `json:"reclaimable_bytes"`
+	Dirty       int64 `json:"dirty_bytes"`
+	Raw         int64 `json:"raw_bytes"`
+	Logical     int64 `json:"logical_bytes"`
+	Stored      int64 `json:"stored_bytes"`
+	Inline      int64 `json:"inline_bytes"`
+	// Ratio is logical to stored and inline; 0: nothing is stored.
+	Ratio       float64 `json:"ratio"`
+	Files       int64   `json:"files"`
+	Extents     int64   `json:"extents"`
+	Metadata    int64   `json:"metadata_bytes"`
+	MetadataMax int64   `json:"metadata_max_bytes"`
+	Active      int32   `json:"active_zones"`
+	MaxActive   int32   `json:"max_active_zones"` // 0: no limit
+	Open        int32   `json:"open_zones"`
+	MaxOpen     int32   `json:"max_open_zones"` // 0: no limit
+}
+
+func usageToJSON(u *client.Usage) usageJSON {
+	j := usageJSON{
+		Total: u.GetTotalBytes(), Used: u.GetUsedBytes(), Free: u.GetFreeBytes(), Unusable: u.GetZoneUnusableBytes(),
+		Reserved: u.GetReservedBytes(), Quarantined: u.GetQuarantinedBytes(), Reclaimable: u.GetReclaimableBytes(),
+		Dirty: u.GetDirtyBytes(), Raw: u.GetRawBytes(), Logical: u.GetLogicalBytes(), Stored: u.GetStoredBytes(),
+		Inline: u.GetInlineBytes(), Files: u.GetFiles(), Extents: u.GetExtents(), Metadata: u.GetMetadataBytes(),
+		MetadataMax: u.GetMetadataMaxBytes(), Active: u.GetActiveZones(), MaxActive: u.GetMaxActiveZones(),
+		Open: u.GetOpenZones(), MaxOpen: u.GetMaxOpenZones(),
+	}
+	if held := j.Stored + j.Inline; held > 0 {
+		j.Ratio = float64(j.Logical) / float64(held)
+	}
+	return j
+}
+
+func (a *app) dfCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "df",
+		Short: "show how full the store is",
+		Long: `df shows where the space is: total = used + free + unusable + reserved + quarantined.
+Unusable is dead and comes back when its zone is reset; reserved is promised to received
+bytes; quarantined lies in zones that have failed. Dirty is received and not yet durable.
+Logical is the sum of the files' sizes, holes included, stored what is kept of it.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			u, err := a.c.Usage(cmd.Context())
+			if err != nil {
+				return err
+			}
+			j := usageToJSON(u)
+			return a.answer(j, func(w io.Writer) error { return dfText(w, j) })
+		},
+	}
+}
+
+func dfText(w io.Writer, j usageJSON) error {
+	share := func(n int64) string {
+		if j.Total <= 0 {
+			return ""
+		}
+		return fmt.Sprintf("%.1f %%", 100*float64(n)/float64(j.Total))
+	}
+	note := func(n int64, what string) string {
+		if n == 0 {
+			return ""
+		}
+		return size(n) + " " + what
+	}
+	ratio := ""
+	if j.Ratio > 0 {
+		ratio = fmt.Sprintf("ratio %.2f", j.Ratio)
+	}
+	return table(w, [][]string{
+		{"space", ">size", ">share", ""},
+		{"total", size(j.Total), "", note(j.Raw, "raw")},
+		{"used", size(j.Used), share(j.Used), ""},
+		{"free", size(j.Free), share(j.Free), ""},
+		{"unusable", size(j.Unusable), share(j.Unusable), note(j.Reclaimable, "back without moving anything")},
+		{"reserved", size(j.Reserved), share(j.Reserved), ""},
+		{"quarantined", size(j.Quarantined), share(j.Quarantined), ""},
+		{"dirty", size(j.Dirty), "", ""},
+		{"logical", size(j.Logical), "", fmt.Sprintf("in %d files", j.Files)},
+		{"stored", size(j.Stored), "", fmt.Sprintf("in %d extents", j.Extents)},
+		{"inline", size(j.Inline), "", ratio},
+		{"metadata", size(j.Metadata), "", "of at most " + size(j.MetadataMax)},
+		{"active zones", fmt.Sprint(j.Active), "", limit(j.MaxActive)},
+		{"open zones", fmt.Sprint(j.Open), "", limit(j.MaxOpen)},
+	})
+}
+
+// limit prints a bound of which 0 is none.
+func limit(n int32) string {
+	if n == 0 {
+		return "no limit"
+	}
+	return fmt.Sprintf("of at most %d", n)
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sort"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+
+	"github.com/shingle-store/shingle/api/client"
+)
+
+// Exit statuses, as the help says.
+const (
+	exitOK          = 0
+	exitError       = 1
+	exitUsage       = 2
+	exitNotFound    = 3
+	exitDataLoss    = 4
+	exitUnavailable = 5
+)
+
+// usageError is a command line that makes no sense.
+type usageError struct{ msg string }
+
+func (e *usageError) Error() string { return e.msg }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// usageArgs makes cobra's complaints about arguments usage errors.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usagef("%v; see `client %s --help`", err, cmd.Name())
+		}
+		return nil
+	}
+}
+
+// failedError says that errors which were printed already make the run fail.
+type failedError struct {
+	code int
+	n    int
+}
+
+func (e *failedError) Error() string { return fmt.Sprintf("%d of the files failed", e.n) }
+
+// add counts one more failure.
+func (e *failedError) add(code int) {
+	e.n++
+	e.code = graver(e.code, code)
+}
+
+// graver returns the exit status that says more.
+func graver(a, b int) int {
+	rank := [...]int{exitOK: 0, exitError: 1, exitUsage: 5, exitNotFound: 2, exitDataLoss: 4, exitUnavailable: 3}
+	if rank[a] >= rank[b] {
+		return a
+	}
+	return b
+}
+
+// explain prints err as one sentence, unless that was done, and returns the exit status.
+func (a *app) explain(err error) int {
+	var failed *failedError
+	if errors.As(err, &failed) {
+		return failed.code
+	}
+	if err != nil {
+		fmt.Fprintf(a.err, "client: %s\n", a.sentence(err))
+	}
+	return exitCode(err)
+}
+
+// exitCode maps an error to the exit status.
+func exitCode(err error) int {
+	var usage *usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &usage):
+		return exitUsage
+	case client.IsNotFound(err), errors.Is(err, fs.ErrNotExist):
+		return exitNotFound
+	case client.IsDataLoss(err):
+		return exitDataLoss
+	case client.IsUnavailable(err):
+		return exitUnavailable
+	case strings.HasPrefix(err.Error(), "unknown command"): // cobra has no type for it
+		return exitUsage
+	}
+	return exitError
+}
+
+// sentence says what went wrong and, where that is known, what helps.
+func (a *app) sentence(err error) string {
+	var e *client.Error
+	if !errors.As(err, &e) {
+		return err.Error()
+	}
+	// What this program put before the engine's message, "a: ", stays there.
+	prefix := strings.TrimSuffix(err.Error(), e.Error())
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return prefix + a.tookTooLong()
+	case errors.Is(err, context.Canceled):
+		return prefix + "interrupted"
+	case e.Code == codes.Unavailable && e.Reason == "":
+		return prefix + fmt.Sprintf("no engine answers at %s; start one with `go run ./cmd/engine`", a.addr)
+	case e.Code == codes.DataLoss && e.Corruption() != nil:
+		c := e.Corruption()
+		return prefix + fmt.Sprintf("%q is damaged: %s at offset %d fail their checksum (device %s, zone %d); "+
+			"the bytes before are good", c.GetName(), size(c.GetLength()), c.GetOffset(), c.GetZone().GetDevice(), c.GetZone().GetZone())
+	case e.Code == codes.ResourceExhausted && e.Usage() != nil:
+		u := e.Usage()
+		return prefix + fmt.Sprintf("%s (%s): %s free, %s come back by reclaim", e.Message, e.Reason,
+			size(u.GetFreeBytes()), size(u.GetZoneUnusableBytes()))
+	}
+	s := prefix + e.Message
+	if f := e.Fields(); len(f) > 0 && e.Code == codes.InvalidArgument {
+		var parts []string
+		for field, why := range f {
+			if !strings.Contains(e.Message, why) {
+				parts = append(parts, field+": "+why)
+			}
+		}
+		sort.Strings(parts)
+		if len(parts) > 0 {
+			s += " (" + strings.Join(parts, "; ") + ")"
+		}
+	}
+	return s
+}
+
+func (a *app) tookTooLong() string {
+	if a.timeout > 0 {
+		return fmt.Sprintf("not done within the %v of --timeout", a.timeout)
+	}
+	return "the deadline has passed"
+}

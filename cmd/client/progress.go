@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// progress counts what was moved and, if somebody is watching, says so twice a second on
+// standard error.
+type progress struct {
+	files, bytes, directories, skipped atomic.Int64
+	start                              time.Time
+	stop, stopped                      chan struct{}
+}
+
+// progress returns a running one; end it with done.
+func (a *app) progress() *progress {
+	p := &progress{start: time.Now()}
+	f, ok := a.err.(*os.File)
+	if !ok || a.quiet || !term.IsTerminal(int(f.Fd())) {
+		return p
+	}
+	p.stop, p.stopped = make(chan struct{}), make(chan struct{})
+	go p.watch(f)
+	return p
+}
+
+func (p *progress) watch(w io.Writer) {
+	defer close(p.stopped)
+	t := time.NewTicker(500 * time.Millisecond)
+	defer t.Stop()
+	for {
+		select {
+		case <-p.stop:
+			fmt.Fprint(w, "\r\x1b[K")
+			return
+		case <-t.C:
+			n := p.bytes.Load()
+			fmt.Fprintf(w, "\r\x1b[K%d files, %s, %s/s", p.files.Load(), size(n), size(p.rate()))
+		}
+	}
+}
+
+// rate is the mean in bytes a second.
+func (p *progress) rate() int64 {
+	return int64(float64(p.bytes.Load()) / max(time.Since(p.start).Seconds(), 1e-3))
+}
+
+// done wipes the line.
+func (p *progress) done() {
+	if p.stop != nil {
+		close(p.stop)
+		<-p.stopped
+	}
+}
+
+// moved is what put and get answer.
+type moved struct {
+	Files       int64   `json:"files"`
+	Directories int64   `json:"directories"`
+	Bytes       int64   `json:"bytes"`
+	Skipped     int64   `json:"skipped"`
+	Failed      int     `json:"failed"`
+	Seconds     float64 `json:"seconds"`
+}
+
+// answer says what was moved.
+func (p *progress) answer(a *app, verb string, failed int) error {
+	m := moved{
+		Files: p.files.Load(), Directories: p.directories.Load(), Bytes: p.bytes.Load(), Skipped: p.skipped.Load(),
+		Failed: failed, Seconds: time.Since(p.start).Seconds(),
+	}
+	text := fmt.Sprintf("%s %d files, %s, %s/s", verb, m.Files, size(m.Bytes), size(p.rate()))
+	if m.Files == 1 {
+		text = fmt.Sprintf("%s 1 file, %s, %s/s", verb, size(m.Bytes), size(p.rate()))
+	}
+	if m.Skipped > 0 {
+		text += fmt.Sprintf(", %d skipped", m.Skipped)
+	}
+	if m.Failed > 0 {
+		text += fmt.Sprintf(", %d failed", m.Failed)
+	}
+	return a.done(m, "%s", text)
+}
+
+// counting adds what passes through it to the progress.
+type counting struct {
+	io.Reader
+	p *progress
+}
+
+func (c counting) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.p.bytes.Add(int64(n))
+	return n, err
+}

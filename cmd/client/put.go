@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shingle-store/shingle/api/client"
+)
+
+const putHelp = `put SRC... DST copies files from here into the store.
+
+Each file is replaced whole: until it is complete and durable the old one stays. When put
+exits with 0 everything is durable. Modification times and modes are kept. SRC may be "-"
+for standard input; then DST names the file.
+
+If DST ends with "/" or is a directory in the store, things go into it under their own
+names; otherwise DST is the new name itself, of the file or, with -r, of the folder:
+  put -r photos backup/    makes backup/photos/...
+  put -r photos backup     makes backup/photos/... if backup is there, else backup/...
+
+With -r, symbolic links and special files inside a folder are skipped, told of and counted.
+The transfer goes on after a restart of the engine.`
+
+type putOptions struct {
+	recursive bool
+	jobs      int
+}
+
+func (a *app) putCommand() *cobra.Command {
+	var o putOptions
+	cmd := &cobra.Command{
+		Use:   "put SRC... DST",
+		Short: "copy files into the store",
+		Long:  putHelp,
+		Args:  usageArgs(cobra.MinimumNArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			last := len(args) - 1
+			return a.put(cmd.Context(), args[:last], args[last], o)
+		},
+	}
+	cmd.Flags().BoolVarP(&o.recursive, "recursive", "r", false, "folders with everything in them")
+	cmd.Flags().IntVarP(&o.jobs, "jobs", "j", defaultJobs, "files at a time")
+	return cmd
+}
+
+// putMemory bounds what all writers of one put hold together, in bytes, besides a message each.
+const putMemory = 512 << 20
+
+// putter carries out one put.
+type putter struct {
+	a      *app
+	window int64 // of each writer
+	*progress
+	*batch
+}
+
+func (a *app) put(ctx context.Context, srcs []string, dst string, o putOptions) error {
+	if o.jobs < 1 {
+		return usagef("--jobs %d: at least 1", o.jobs)
+	}
+	name, into, err := a.target(ctx, dst)
+	if err != nil {
+		return err
+	}
+	if len(srcs) > 1 && !into {
+		return usagef("%q is not a directory; end it with / to put several things into it", dst)
+	}
+	window := int64(putMemory / o.jobs)
+	if len(srcs) == 1 && !o.recursive {
+		window = 0
+	}
+	p := putter{a: a, window: window, progress: a.progress(), batch: a.batch(ctx, o.jobs, len(srcs) == 1 && !o.recursive)}
+	for _, src := range srcs {
+		p.source(ctx, src, name, into, o)
+	}
+	err = p.wait(ctx)
+	p.done()
+	if err != nil && p.failures() <= 1 && p.alone {
+		return err
+	}
+	return errors.Join(err, p.answer(a, "put", p.failures()))
+}
+
+// source starts on one argument. Named on the command line, a link stands for what it
+// points to.
+func (p *putter) source(ctx context.Context, src, dst string, into bool, o putOptions) {
+	if src == "-" {
+		if into {
+			p.fail("-", usagef("standard input needs a file name, not a directory"))
+			return
+		}
+		p.do(dst, func(ctx context.Context) error { return p.send(ctx, p.a.in, dst, nil) })
+		return
+	}
+	st, err := os.Stat(src)
+	if err != nil {
+		p.fail(src, pathless(err))
+		return
+	}
+	if into {
+		abs, err := filepath.Abs(src)
+		if err != nil {
+			p.fail(src, err)
+			return
+		}
+		dst = join(dst, filepath.Base(abs))
+	}
+	switch {
+	case st.IsDir() && !o.recursive:
+		p.fail(src, errors.New("is a folder; use -r"))
+	case st.IsDir():
+		p.folder(ctx, src, dst)
+	case !st.Mode().IsRegular() && st.Mode()&fs.ModeNamedPipe == 0:
+		p.fail(src, errors.New("is neither a file nor a folder"))
+	default:
+		p.do(src, func(ctx context.Context) error { return p.file(ctx, src, dst) })
+	}
+}
+
+// folder starts on everything under src.
+func (p *putter) folder(ctx context.Context, src, dst string) {
+	// A link that was named stands for its folder, and WalkDir does not follow it.
+	if real, err := filepath.EvalSymlinks(src); err == nil {
+		src = real
+	}
+	err := filepath.WalkDir(src, func(file string, d fs.DirEntry, err error) error {
+		if p.ctx.Err() != nil {
+			return fs.SkipAll
+		}
+		if err != nil {
+			p.fail(file, pathless(err))
+			return nil
+		}
+		rel, err := filepath.Rel(src, file)
+		if err != nil {
+			return err
+		}
+		name := join(dst, filepath.ToSlash(rel))
+		switch {
+		case d.IsDir():
+			if name != "" {
+				p.directories.Add(1)
+				p.do(file, func(ctx context.Context) error { return p.directory(ctx, name) })
+			}
+		case d.Type().IsRegular():
+			p.do(file, func(ctx context.Context) error { return p.file(ctx, file, name) })
+		default:
+			p.skipped.Add(1)
+			p.a.warn("%s: skipped: it is neither a file nor a folder", file)
+		}
+		return nil
+	})
+	p.fail(src, err)
+}
+
+// directory makes a directory, so that an empty one is not lost.
+func (p *putter) directory(ctx context.Context, name string) error {
+	_, err := p.a.c.Create(ctx, name, client.CreateOptions{Directory: true})
+	return err
+}
+
+// file sends one file.
+func (p *putter) file(ctx context.Context, src, dst string) error {
+	f, err := os.Open(src)
+	if err != nil {
+		return pathless(err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return pathless(err)
+	}
+	return p.send(ctx, f, dst, st)
+}
+
+// send writes everything from r as dst. st is nil if r is no file.
+func (p *putter) send(ctx context.Context, r io.Reader, dst string, st fs.FileInfo) error {
+	o := client.WriteOptions{Mode: client.Replace, Window: p.window}
+	if st != nil {
+		mode := uint32(st.Mode().Perm())
+		o.Mtime, o.ModeBits = st.ModTime(), &mode
+		// Files that grow while they are read are taken at the size they had; those of
+		// /proc have a size of 0 and content.
+		if size := st.Size(); st.Mode().IsRegular() && size > 0 {
+			o.ExpectedSize = &size
+			r = io.LimitReader(r, size)
+		}
+	}
+	w, err := p.a.c.Write(ctx, dst, o)
+	if err != nil {
+		return err
+	}
+	n, err := w.ReadFrom(counting{r, p.progress})
+	if err == nil && o.ExpectedSize != nil && n < *o.ExpectedSize {
+		err = fmt.Errorf("became shorter while it was read: %d of %d bytes", n, *o.ExpectedSize)
+	}
+	if err != nil {
+		w.Abort()
+		return pathless(err)
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	p.files.Add(1)
+	return nil
+}
+
+// pathless takes the path out of an error of package os, where the caller adds it.
+func pathless(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shingle-store/shingle/api/client"
+)
+
+// zoneJSON is a zone in JSON; start is bytes from the start of the device, write_pointer from
+// that of the zone.
+type zoneJSON struct {
+	Device       string  `json:"device"`
+	Zone         uint32  `json:"zone"`
+	Condition    string  `json:"condition"`
+	Use          string  `json:"use"`
+	Conventional bool    `json:"conventional"`
+	Quarantined  bool    `json:"quarantined"`
+	Start        uint64  `json:"start"`
+	Size         uint64  `json:"size"`
+	Capacity     uint64  `json:"capacity"`
+	WritePointer uint64  `json:"write_pointer"`
+	Live         uint64  `json:"live_bytes"`
+	Unusable     uint64  `json:"unusable_bytes"`
+	BlockGroup   *uint32 `json:"block_group,omitempty"`
+	Resets       uint64  `json:"resets"`
+}
+
+func zoneToJSON(z *client.Zone) zoneJSON {
+	return zoneJSON{
+		Device: z.GetDevice(), Zone: z.GetZone(), Condition: enumWord(z.GetCondition().String(), "ZONE_CONDITION_"),
+		Use: enumWord(z.GetUse().String(), "ZONE_USE_"), Conventional: z.GetConventional(), Quarantined: z.GetQuarantined(),
+		Start: z.GetStart(), Size: z.GetSize(), Capacity: z.GetCapacity(), WritePointer: z.GetWritePointer(),
+		Live: z.GetLiveBytes(), Unusable: z.GetUnusableBytes(), BlockGroup: z.BlockGroup, Resets: z.GetResets(),
+	}
+}
+
+// zoneLine has room for any zone of a device of 20 TB.
+const zoneLine = "%6s  %-13s  %-12s  %9s  %9s  %9s  %9s  %6s  %s\n"
+
+func (a *app) zonesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "zones",
+		Short: "show the zones of the device",
+		Long: `zones lists the zones of the device by number: condition, what it is for, write pointer and
+capacity, what of it is live and what comes back at a reset, and the block group on it.
+
+JSON: {"zones": [...]}.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			head := false
+			out := listing[*client.Zone]{a: a, key: "zones", text: func(z *client.Zone) error {
+				if !head {
+					head = true
+					fmt.Fprintf(a.out, zoneLine, "zone", "condition", "use", "wp", "capacity", "live", "unusable", "group", "")
+				}
+				return a.zoneText(zoneToJSON(z))
+			}}
+			for z, err := range a.c.Zones(cmd.Context()) {
+				if err != nil {
+					return err
+				}
+				if err := out.add(z, zoneToJSON(z)); err != nil {
+					return err
+				}
+			}
+			return out.end()
+		},
+	}
+}
+
+func (a *app) zoneText(z zoneJSON) error {
+	wp, group, mark := size(z.WritePointer), "", ""
+	if z.Conventional {
+		wp = "-"
+	}
+	if z.BlockGroup != nil {
+		group = fmt.Sprint(*z.BlockGroup)
+	}
+	if z.Quarantined {
+		mark = "quarantined"
+	}
+	_, err := fmt.Fprintf(a.out, zoneLine, fmt.Sprint(z.Zone), z.Condition, z.Use, wp, size(z.Capacity), size(z.Live),
+		size(z.Unusable), group, mark)
+	return err
+}
