@@ -55,7 +55,7 @@ func (x *Index) Insert(s Segment) (overlaid int64) {
 			s.inherit(&e.Segment)
 			return true
 		})
-		x.cutLocked(s.Off, s.End(), nil)
+		x.dropLocked(s.Off, s.End())
 		x.mode.sub(overlaid)
 	}
 	x.putLocked(s)
@@ -75,7 +75,7 @@ func (x *Index) Drop(off, end int64) (dropped int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if dropped = x.live.overlap(off, end) + x.failed.overlap(off, end); dropped > 0 {
-		x.cutLocked(off, end, nil)
+		x.dropLocked(off, end)
 		x.mode.sub(dropped)
 		x.tidyLocked()
 	}
@@ -99,7 +99,7 @@ func (x *Index) Forget(off, end int64, maxSeq uint64) {
 		return true
 	})
 	for _, r := range old {
-		x.cutLocked(r.Off, r.End, nil)
+		x.dropLocked(r.Off, r.End)
 		x.mode.sub(r.Len())
 	}
 	x.tidyLocked()
@@ -183,9 +183,16 @@ func (x *Index) forgetLocked(e *entry) {
 	}
 }
 
-// cutLocked takes [off, end) out of the index and gives each piece, in order, to take, which
-// owns the piece's memory then. Without take the memory is released.
-func (x *Index) cutLocked(off, end int64, take func(Segment)) {
+// dropLocked takes [off, end) out of the index and releases its memory.
+func (x *Index) dropLocked(off, end int64) {
+	for _, s := range x.cutLocked(off, end) {
+		s.Buf.Free()
+	}
+}
+
+// cutLocked takes [off, end) out of the index and returns the pieces in order. Their memory is
+// the caller's.
+func (x *Index) cutLocked(off, end int64) []Segment {
 	var hit []*entry
 	x.eachLocked(off, end, func(e *entry) bool {
 		hit = append(hit, e)
@@ -193,7 +200,8 @@ func (x *Index) cutLocked(off, end int64, take func(Segment)) {
 	})
 	x.live.remove(off, end)
 	x.failed.remove(off, end)
-	for _, e := range hit {
+	pieces := make([]Segment, len(hit))
+	for i, e := range hit {
 		x.forgetLocked(e)
 		start, stop := max(off, e.Off), min(end, e.End())
 		if e.Off < start {
@@ -202,16 +210,14 @@ func (x *Index) cutLocked(off, end int64, take func(Segment)) {
 		if stop < e.End() {
 			x.putLocked(e.part(stop, e.End()))
 		}
-		switch {
-		case take == nil:
-			e.Buf.Free()
-		case start == e.Off && stop == e.End():
-			take(e.Segment)
-		default:
-			take(e.part(start, stop))
+		if start == e.Off && stop == e.End() {
+			pieces[i] = e.Segment
+		} else {
+			pieces[i] = e.part(start, stop)
 			e.Buf.Free()
 		}
 	}
+	return pieces
 }
 
 func (x *Index) tidyLocked() {

@@ -20,22 +20,20 @@ type Range struct {
 // RangeOf returns segs, not empty and without gaps, as a range that was never in an index, for
 // writes that do not wait. The range owns the segments' memory. It cannot be given to Return.
 func RangeOf(segs []Segment) Range {
-	r := Range{Off: segs[0].Off, Segments: segs}
 	for i := range segs {
 		if segs[i].First == 0 {
 			segs[i].First = segs[i].Seq
 		}
-		r.note(&segs[i], i == 0)
 	}
-	return r
+	return rangeOf(segs)
 }
 
-// note takes the sequences of a segment into account.
-func (r *Range) note(s *Segment, first bool) {
-	if first {
-		r.MinSeq = s.First
+func rangeOf(segs []Segment) Range {
+	r := Range{Off: segs[0].Off, Segments: segs, MinSeq: segs[0].First}
+	for i := range segs {
+		r.MinSeq, r.MaxSeq = min(r.MinSeq, segs[i].First), max(r.MaxSeq, segs[i].Seq)
 	}
-	r.MinSeq, r.MaxSeq = min(r.MinSeq, s.First), max(r.MaxSeq, s.Seq)
+	return r
 }
 
 // End returns the offset of the first byte after the range.

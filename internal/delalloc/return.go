@@ -25,7 +25,7 @@ func (x *Index) returnLocked(s Segment, failed bool) (double int64) {
 	s.Failed = failed
 	var there []Segment
 	if double = x.live.overlap(s.Off, s.End()) + x.failed.overlap(s.Off, s.End()); double > 0 {
-		x.cutLocked(s.Off, s.End(), func(t Segment) { there = append(there, t) })
+		there = x.cutLocked(s.Off, s.End())
 	}
 	if len(there) == 0 {
 		x.putLocked(s)

@@ -37,11 +37,8 @@ func (x *Index) Take(sel Selection) (Range, bool) {
 	if !ok {
 		return Range{}, false
 	}
-	r := Range{Off: off, index: x}
-	x.cutLocked(off, end, func(s Segment) {
-		r.note(&s, len(r.Segments) == 0)
-		r.Segments = append(r.Segments, s)
-	})
+	r := rangeOf(x.cutLocked(off, end))
+	r.index = x
 	x.tidyLocked()
 	c := &x.mode.Counters
 	c.Ranges.Add(1)

@@ -41,8 +41,7 @@ func (x *Index) Zero(off, end int64) (zeroed int64) {
 
 // privateLocked replaces [from, to) of e by a segment with memory and sums of its own.
 func (x *Index) privateLocked(e *entry, from, to int64) *entry {
-	var own Segment
-	x.cutLocked(from, to, func(s Segment) { own = s })
+	own := x.cutLocked(from, to)[0]
 	buf := slab.Heap(own.Len())
 	copy(buf.Bytes(), own.Buf.Bytes())
 	own.Buf.Free()
