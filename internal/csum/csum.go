@@ -30,3 +30,12 @@ func Blocks(dst []uint32, p []byte) []uint32 {
 	}
 	return dst
 }
+
+// OfAll returns the checksum of the pieces one after the other.
+func OfAll(pieces [][]byte) uint32 {
+	var c uint32
+	for _, p := range pieces {
+		c = Update(c, p)
+	}
+	return c
+}

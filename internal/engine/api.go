@@ -118,7 +118,7 @@ type WriterOptions struct {
 	NoDelalloc   bool
 	Attributes   map[string]string
 	Mtime        time.Time
-	Mode_        *uint32
+	FileMode     *uint32 // POSIX mode bits
 }
 
 // WriteState says why bytes are not being taken.

@@ -40,6 +40,7 @@ func (tx *Tx) DropRange(file uint64, off, end int64, limit int) (d Delta, done b
 	if err := dr.flush(); err != nil {
 		return dr.d, false, off, err
 	}
+	dr.d.Cuts = len(cut)
 	return dr.d, done, next, nil
 }
 

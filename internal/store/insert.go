@@ -26,12 +26,14 @@ type Delta struct {
 	Freed      map[uint32]int64 // slot -> stored bytes that died
 	Added      map[uint32]int64 // slot -> stored bytes that came to life
 	FreedBytes int64            // sum of Freed
+	Cuts       int              // file extents that DropRange cut
 }
 
 // Merge adds o to d.
 func (d *Delta) Merge(o Delta) {
 	d.Allocated += o.Allocated
 	d.Stored += o.Stored
+	d.Cuts += o.Cuts
 	for slot, n := range o.Freed {
 		d.freed(slot, n)
 	}

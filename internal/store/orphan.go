@@ -14,7 +14,10 @@ type OrphanKind uint8
 const (
 	OrphanDeleted    OrphanKind = 1 // deleted; its extents are being freed
 	OrphanUnfinished OrphanKind = 2 // a replace that was not finished
+	OrphanCut        OrphanKind = 3 // a named file with extents past its size: a truncate goes on
 )
+
+func (k OrphanKind) valid() bool { return k >= OrphanDeleted && k <= OrphanCut }
 
 func decodeOrphan(p []byte) (k OrphanKind, since time.Time, err error) {
 	var ns int64
@@ -27,15 +30,16 @@ func decodeOrphan(p []byte) (k OrphanKind, since time.Time, err error) {
 		}
 		return nil
 	})
-	if err == nil && k != OrphanDeleted && k != OrphanUnfinished {
+	if err == nil && !k.valid() {
 		err = fmt.Errorf("orphan kind %d: %w", k, errWire)
 	}
 	return k, time.Unix(0, ns), err
 }
 
-// AddOrphan puts node id, which must have no name, on the orphan list, or changes its entry.
+// AddOrphan puts node id on the orphan list, or changes its entry. Only with OrphanCut may the
+// node have a name.
 func (tx *Tx) AddOrphan(id uint64, k OrphanKind, since time.Time) error {
-	if k != OrphanDeleted && k != OrphanUnfinished {
+	if !k.valid() {
 		return errdefs.Invalid("store.AddOrphan", "kind", "is unknown")
 	}
 	return tx.put(bOrphans, key64(id), putUint(putUint(nil, 1, uint64(k)), 2, uint64(since.UnixNano())))

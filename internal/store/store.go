@@ -77,8 +77,11 @@ type Store struct {
 	maxBytes int64
 	noSync   bool
 	readOnly bool // an unknown read-only-compatible feature
+	// freelistSync is FreelistSyncPages; tests lower it.
+	freelistSync int
 
-	commits atomic.Uint64
+	commits  atomic.Uint64
+	sequence atomic.Uint64 // of the last commit of this run
 	size    atomic.Int64 // FileBytes
 	failure atomic.Pointer[error]
 	// wedged is set when bbolt panicked with locks that cannot be given back: no more
@@ -209,7 +212,7 @@ func Open(path string, o Options) (s *Store, err error) {
 	if err := o.check("store.Open"); err != nil {
 		return nil, err
 	}
-	s = &Store{maxBytes: o.MaxBytes, noSync: o.NoSync}
+	s = &Store{maxBytes: o.MaxBytes, noSync: o.NoSync, freelistSync: FreelistSyncPages}
 	if err := s.openDB(path); err != nil {
 		s.release()
 		return nil, err

@@ -72,7 +72,11 @@ func (s *Store) update(freeing bool, fn func(*Tx) error) error {
 		return err
 	}
 	committing = true
-	return s.commit(b)
+	if err := s.commit(b); err != nil {
+		return err
+	}
+	s.sequence.Store(tx.super.CommitSequence)
+	return nil
 }
 
 func (s *Store) writable() error {
@@ -165,7 +169,7 @@ func (s *Store) rollback(b *bbolt.Tx) {
 // commit makes b durable. A commit that failed for lack of room leaves the store as it was.
 func (s *Store) commit(b *bbolt.Tx) (err error) {
 	st := s.db.Stats()
-	s.db.NoFreelistSync = st.FreePageN+st.PendingPageN > FreelistSyncPages
+	s.db.NoFreelistSync = st.FreePageN+st.PendingPageN > s.freelistSync
 	if err := s.growFile(b.Size()); err != nil {
 		s.rollback(b)
 		return s.fail(err)

@@ -1,0 +1,322 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/shingle-store/shingle/internal/errdefs"
+	"github.com/shingle-store/shingle/internal/extent"
+	"github.com/shingle-store/shingle/internal/store"
+)
+
+// publication is what one commit publishes: the placed ranges whose appends completed before the
+// flush began.
+type publication struct {
+	files   []*filePublication
+	records map[uint32]bgRecord // block groups reset or opened since the last commit
+}
+
+type filePublication struct {
+	f      *file
+	ranges []*ordered
+	size   int64 // the durable size after the commit
+	freed  map[uint32]int64
+	gone   bool // the file has no record any more
+}
+
+// beforeCommit runs in the group commit's goroutine before each transaction: it flushes the
+// device and answers what to publish with the changes of that batch.
+func (e *Engine) beforeCommit() (store.Change, func(error), error) {
+	p := e.collectPlaced()
+	if p.appended() {
+		if err := e.flush(); err != nil {
+			e.suspect(err)
+			p = e.collectPlaced() // inline data needs no device
+		}
+	}
+	p.records = e.takeRecords()
+	for _, fp := range p.files {
+		e.holdBack(fp)
+	}
+	return func(tx *store.Tx) error { return e.publish(tx, p) }, func(err error) { e.published(p, err) }, nil
+}
+
+// collectPlaced returns, for each file with something placed, the longest run of placed ranges
+// from the head of its queue.
+func (e *Engine) collectPlaced() *publication {
+	e.ready.Lock()
+	files := e.ready.files
+	e.ready.files = map[*file]struct{}{}
+	e.ready.Unlock()
+	p := &publication{}
+	for f := range files {
+		fp := &filePublication{f: f}
+		f.mu.Lock()
+		for _, o := range f.mu.queue {
+			if o.state != placed {
+				break
+			}
+			fp.ranges = append(fp.ranges, o)
+		}
+		f.mu.Unlock()
+		p.files = append(p.files, fp)
+	}
+	return p
+}
+
+func (p *publication) appended() bool {
+	for _, fp := range p.files {
+		for _, o := range fp.ranges {
+			if len(o.out.extents) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// holdBack fixes the durable size and keeps back ranges that would pass it: the size of the
+// longest prefix of the file's writes that is all committed. So a crash never shows a size
+// whose data is not there.
+func (e *Engine) holdBack(fp *filePublication) {
+	f := fp.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	defer func() { f.mu.inBatch = len(fp.ranges) }()
+	for {
+		low, open := f.dirty.MinSeq()
+		note := func(o *ordered) {
+			if !open || o.rng.MinSeq < low {
+				low, open = o.rng.MinSeq, true
+			}
+		}
+		for _, o := range f.mu.failed {
+			note(o)
+		}
+		for _, o := range f.mu.queue[len(fp.ranges):] {
+			note(o)
+		}
+		if !open {
+			fp.size = f.mu.size
+			return
+		}
+		fp.size = f.sizeAtLocked(low - 1)
+		keep := len(fp.ranges)
+		for i, o := range fp.ranges {
+			if o.end > fp.size {
+				keep = i
+				break
+			}
+		}
+		if keep == len(fp.ranges) {
+			return
+		}
+		fp.ranges = fp.ranges[:keep]
+	}
+}
+
+// publish puts the publication into the transaction.
+func (e *Engine) publish(tx *store.Tx, p *publication) error {
+	if err := e.putRecords(tx, p.records); err != nil {
+		return err
+	}
+	if err := e.extendIDs(tx); err != nil {
+		return err
+	}
+	for _, fp := range p.files {
+		fp.freed, fp.gone = map[uint32]int64{}, false
+		if err := e.publishFile(tx, fp); err != nil {
+			return fmt.Errorf("publish file %d: %w", fp.f.id, err)
+		}
+	}
+	return nil
+}
+
+func (e *Engine) publishFile(tx *store.Tx, fp *filePublication) error {
+	f := fp.f
+	f.mu.Lock()
+	staged, persisted := f.mu.staged, f.mu.persisted
+	generation, updated, writeID := f.mu.generation, f.mu.updated, f.mu.writeID
+	codec, contentValid := f.codec, f.mu.contentValid
+	f.mu.Unlock()
+	if len(fp.ranges) == 0 && !persisted {
+		return nil
+	}
+	n, err := tx.Node(f.id)
+	switch {
+	case err == nil:
+	case errdefs.Is(err, errdefs.NotFound) && staged && !persisted:
+		n = store.Node{ID: f.id, Kind: store.File, Created: updated.UnixNano(), Compression: &codec}
+		if err := tx.AddOrphan(f.id, store.OrphanUnfinished, updated); err != nil {
+			return err
+		}
+	case errdefs.Is(err, errdefs.NotFound):
+		fp.gone = true
+		return nil
+	default:
+		return err
+	}
+	for _, o := range fp.ranges {
+		if err := e.publishRange(tx, &n, o, fp.freed); err != nil {
+			return err
+		}
+	}
+	if len(fp.ranges) == 0 && n.Size == fp.size {
+		return nil
+	}
+	n.Size = fp.size
+	n.Generation, n.Updated = uint64(generation), updated.UnixNano()
+	if staged {
+		n.WriteID = writeID
+	}
+	if !contentValid {
+		n.ContentCRC = nil
+	}
+	return tx.PutNode(n)
+}
+
+// publishRange replaces what the file held in the range.
+func (e *Engine) publishRange(tx *store.Tx, n *store.Node, o *ordered, freed map[uint32]int64) error {
+	if old := n.Inline; old != nil && (o.inline != nil || o.rng.Off < old.RawLen) {
+		if o.rng.Off > 0 || o.end < old.RawLen {
+			return errdefs.New(errdefs.Internal, "", "engine.publish", fmt.Sprintf("file %d", n.ID), "a range covers inline data in part")
+		}
+		n.AllocatedBytes -= old.RawLen
+		n.Inline = nil
+	}
+	if err := e.dropAll(tx, n, o.rng.Off, o.rng.End(), freed); err != nil {
+		return err
+	}
+	if o.inline != nil {
+		n.Inline = o.inline
+		n.AllocatedBytes += o.inline.RawLen
+		return nil
+	}
+	exts := make([]store.NewExtent, len(o.out.extents))
+	for i, x := range o.out.extents {
+		exts[i] = x.NewExtent
+	}
+	d, err := tx.InsertExtents(n.ID, o.rng.Off, exts)
+	n.Add(d)
+	return err
+}
+
+// dropAll cuts [off, end) out of the file's mappings and notes what that freed.
+func (e *Engine) dropAll(tx *store.Tx, n *store.Node, off, end int64, freed map[uint32]int64) error {
+	d, _, _, err := tx.DropRange(n.ID, off, end, 0)
+	if err != nil {
+		return err
+	}
+	n.Add(d)
+	for slot, b := range d.Freed {
+		freed[slot] += b
+	}
+	return nil
+}
+
+// published runs after the commit. Only now does data leave memory.
+func (e *Engine) published(p *publication, err error) {
+	if err != nil {
+		e.putBack(p, err)
+		return
+	}
+	for _, fp := range p.files {
+		f := fp.f
+		for _, o := range fp.ranges {
+			for _, x := range o.out.extents {
+				if fp.gone {
+					e.al.Discard(x.slot, x.Blocks*extent.BlockSize, false)
+				} else {
+					e.al.Publish(x.slot, x.Blocks*extent.BlockSize)
+				}
+			}
+			e.reserved.Add(-o.reserved)
+			e.al.Unreserve(o.reserved - o.out.stored) // the surplus of compression, once
+			if o.direct {
+				e.waiting.Add(-o.rng.Len())
+			}
+		}
+		for slot, n := range fp.freed {
+			e.al.Free(slot, n)
+		}
+		f.mu.Lock()
+		f.mu.queue = append([]*ordered(nil), f.mu.queue[len(fp.ranges):]...)
+		f.mu.inBatch, f.mu.commitErr = 0, nil
+		more := len(f.mu.queue) > 0 && f.mu.queue[0].state == placed
+		if !fp.gone {
+			f.mu.persisted = f.mu.persisted || len(fp.ranges) > 0
+			f.mu.durable = max(f.mu.durable, fp.size)
+			f.pruneMarksLocked()
+		}
+		for _, o := range fp.ranges {
+			f.pending.Forget(o.rng.Off, o.rng.End(), o.rng.MaxSeq)
+			o.rng.Release()
+		}
+		f.refreshLocked()
+		f.mu.Unlock()
+		e.settle(f)
+		if more {
+			e.placedFile(f) // held back: they go when what they wait for has come
+		}
+	}
+	e.count.commits.Add(1)
+	e.resetKick.set()
+	e.memoryReturned()
+}
+
+// putBack undoes beforeCommit after a failed commit: the ranges stay placed and in memory. The
+// store takes no more commits unless only room was lacking.
+func (e *Engine) putBack(p *publication, err error) {
+	e.returnRecords(p.records)
+	if e.st.ReadOnly() {
+		e.failWrites(err)
+	}
+	for _, fp := range p.files {
+		e.placedFile(fp.f)
+		fp.f.mu.Lock()
+		fp.f.mu.inBatch = 0
+		if len(fp.ranges) > 0 && errdefs.Is(err, errdefs.NoSpace) {
+			fp.f.mu.commitErr = err
+		}
+		fp.f.wakeLocked()
+		fp.f.mu.Unlock()
+	}
+}
+
+// flush makes everything appended before it durable.
+func (e *Engine) flush() error {
+	e.count.flushes.Add(1)
+	return e.dev.Flush()
+}
+
+// suspect handles a failed device flush: everything appended since the last good one may be
+// gone, and no later flush can tell. The zones written to are finished, the ranges are placed
+// again from memory, and ranges being placed right now find out by the epoch.
+func (e *Engine) suspect(cause error) {
+	e.o.Logger.Error("device flush failed; appending everything since the last good flush again", "error", cause)
+	e.count.flushErrors.Add(1)
+	e.suspectEpoch.Add(1)
+	e.al.SuspectAll()
+	for _, f := range e.busyFiles() {
+		f.mu.Lock()
+		var again []*ordered
+		for _, o := range f.mu.queue {
+			if o.state == placed && o.inline == nil {
+				o.state = placing
+				again = append(again, o)
+			}
+		}
+		f.mu.Unlock()
+		for _, o := range again {
+			e.unplace(o)
+			e.count.rangesInFlight.Add(1)
+			if o.redone++; o.redone > redoTries {
+				e.count.rangesInFlight.Add(-1)
+				e.giveUp(o, flushGivenUp(o))
+				continue
+			}
+			e.spawn(func() { e.runRange(o) })
+		}
+		e.release(f)
+	}
+	e.retireClosing()
+}

@@ -1,0 +1,56 @@
+package engine
+
+import "sync/atomic"
+
+// counters are exact counts since the engine was opened.
+type counters struct {
+	clientBytes, deviceBytes, readBytes   atomic.Uint64
+	extents, chunks, inlined              atomic.Uint64
+	commits, syncs, flushes               atomic.Uint64
+	appendErrors, flushErrors, readErrors atomic.Uint64
+	corruptions                           atomic.Uint64
+	rangesInFlight                        atomic.Int64
+}
+
+// Counters returns the exact counts since this run began, by the names of design.md 5.
+func (e *Engine) Counters() map[string]uint64 {
+	c, a, d, dl := &e.count, e.al.Stats(), e.dev.Stats(), &e.mode.Counters
+	return map[string]uint64{
+		"allocations":                   a.Allocations,
+		"block_groups_examined":         a.Examined,
+		"block_groups_examined_max":     a.MaxExamined,
+		"allocation_hint_hits":          a.HintHits,
+		"zones_opened":                  a.Opened,
+		"zones_retired":                 a.Retired,
+		"zones_reset":                   d.Resets,
+		"zones_finished":                d.Finishes,
+		"zones_closed":                  d.Closes,
+		"zones_evicted":                 d.Evictions,
+		"peak_open_zones":               uint64(d.PeakOpen),
+		"peak_active_zones":             uint64(d.PeakActive),
+		"zones_refused_too_many_open":   d.RefusedTooManyOpen,
+		"zones_refused_too_many_active": d.RefusedTooManyActive,
+		"delalloc_ranges":               dl.Ranges.Load(),
+		"delalloc_range_bytes":          dl.RangeBytes.Load(),
+		"delalloc_largest_range":        uint64(dl.LargestRange.Load()),
+		"delalloc_scans":                dl.Scans.Load(),
+		"chunks":                        c.chunks.Load(),
+		"extents":                       c.extents.Load(),
+		"files_inlined":                 c.inlined.Load(),
+		"commits":                       e.st.Stats().Commits,
+		"syncs":                         c.syncs.Load(),
+		"flushes":                       c.flushes.Load(),
+		"flush_errors":                  c.flushErrors.Load(),
+		"append_errors":                 c.appendErrors.Load(),
+		"read_errors":                   c.readErrors.Load(),
+		"corruptions":                   c.corruptions.Load(),
+		"client_bytes_written":          c.clientBytes.Load(),
+		"device_bytes_written":          d.WrittenBytes,
+		"extent_bytes_appended":         c.deviceBytes.Load(),
+		"device_bytes_read":             d.ReadBytes,
+		"extent_bytes_read":             c.readBytes.Load(),
+		"device_appends":                d.Appends,
+		"dirty_memory_bytes":            uint64(e.arena.InUse()),
+		"dirty_memory_peak_bytes":       uint64(e.arena.Peak()),
+	}
+}

@@ -1,0 +1,241 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/shingle-store/shingle/internal/errdefs"
+	"github.com/shingle-store/shingle/internal/extent"
+	"github.com/shingle-store/shingle/internal/store"
+)
+
+// cutBatch bounds the file extents that one transaction frees.
+const cutBatch = 4096
+
+func roundUpSize(n int64) int64 { return extent.RoundUp(n) }
+
+// Truncate sets a file's size, durably: what is cut off is gone, what is added is a hole. It
+// needs no space, so it works on a full store.
+func (e *Engine) Truncate(ctx context.Context, name string, size int64, cond Preconditions) (File, Freed, error) {
+	const op = "engine.Truncate"
+	if size < 0 || size > extent.MaxFileSize {
+		return File{}, Freed{}, errdefs.Invalid(op, "size", "size must not be negative or pass the largest file size")
+	}
+	return e.cutFile(ctx, op, name, cond, func(f *file, old int64) (cutPlan, error) {
+		if size > old {
+			return cutPlan{grow: true, size: size}, nil
+		}
+		return cutPlan{off: size, end: extent.MaxFileSize, size: size, truncate: true}, nil
+	})
+}
+
+// Deallocate punches a hole, durably. The size stays; bytes past it are not touched. It needs
+// no space, so it works on a full store. A crash during the punch of a very large range may
+// leave a part of it punched.
+func (e *Engine) Deallocate(ctx context.Context, name string, off, length int64, cond Preconditions) (File, Freed, error) {
+	const op = "engine.Deallocate"
+	switch {
+	case off < 0:
+		return File{}, Freed{}, errdefs.Invalid(op, "offset", "offset must not be negative")
+	case length <= 0 || off > extent.MaxFileSize-length:
+		return File{}, Freed{}, errdefs.Invalid(op, "length", "length must be positive and not pass the largest file size")
+	}
+	return e.cutFile(ctx, op, name, cond, func(f *file, old int64) (cutPlan, error) {
+		return cutPlan{off: min(off, old), end: min(off+length, old), size: old}, nil
+	})
+}
+
+// cutPlan is what a truncate or punch does: the bytes to cut and the size afterwards.
+type cutPlan struct {
+	off, end int64
+	size     int64
+	truncate bool // everything from off on goes
+	grow     bool // nothing is cut
+}
+
+func (e *Engine) cutFile(ctx context.Context, op, name string, cond Preconditions, plan func(*file, int64) (cutPlan, error)) (File, Freed, error) {
+	if err := e.writable(op); err != nil {
+		return File{}, Freed{}, err
+	}
+	f, err := e.openRef(Ref{Name: name})
+	if err != nil {
+		return File{}, Freed{}, err
+	}
+	defer e.release(f)
+	if err := f.lockWrite(ctx); err != nil {
+		return File{}, Freed{}, err
+	}
+	defer f.unlockWrite()
+	info, err := e.describe(f)
+	if err == nil {
+		err = checkIf(op, cond, info)
+	}
+	if err != nil {
+		return File{}, Freed{}, err
+	}
+	p, err := plan(f, info.Size)
+	if err != nil {
+		return File{}, Freed{}, err
+	}
+	// From here on it is seen through: half a cut must not be left in memory because a caller
+	// went away.
+	f.cut.Lock()
+	freed, err := e.cutLockedOut(f, p)
+	f.cut.Unlock()
+	if err != nil {
+		return File{}, Freed{}, err
+	}
+	e.orphanKick.set()
+	out, err := e.describe(f)
+	return out, freed, err
+}
+
+// cutLockedOut carries the plan out; readers and writers are locked out.
+func (e *Engine) cutLockedOut(f *file, p cutPlan) (Freed, error) {
+	dropped := int64(0)
+	if !p.grow && p.off < p.end {
+		dropped = e.cutMemory(f, p)
+	}
+	if err := e.drain(f); err != nil {
+		return Freed{}, err
+	}
+	freed := Freed{FreedBytes: dropped}
+	generation := e.nextGeneration()
+	for off, first, done := p.off, true, false; !done; first = false {
+		var d store.Delta
+		err := e.group.DoFreeing(context.Background(), func(tx *store.Tx) (err error) {
+			n, err := tx.Node(f.id)
+			if err != nil {
+				return err
+			}
+			next := off
+			if d, done, next, err = e.cutRecord(tx, &n, p, off); err != nil {
+				return err
+			}
+			if first && !done && p.truncate {
+				err = tx.AddOrphan(f.id, store.OrphanCut, e.o.Now())
+			} else if !first && done && p.truncate {
+				err = tx.RemoveOrphan(f.id)
+			}
+			if err != nil {
+				return err
+			}
+			n.Size, n.Generation, n.Updated, n.ContentCRC = p.size, uint64(generation), e.o.Now().UnixNano(), nil
+			off = next
+			return tx.PutNode(n)
+		})
+		if err != nil {
+			return freed, err
+		}
+		for slot, b := range d.Freed {
+			e.al.Free(slot, b)
+		}
+		freed.FreedBytes += d.FreedBytes
+	}
+	f.mu.Lock()
+	f.mu.size, f.mu.durable, f.mu.marks = p.size, p.size, nil
+	f.mu.generation, f.mu.updated, f.mu.contentValid = generation, e.o.Now(), false
+	f.mu.inlineLen = min(f.mu.inlineLen, p.size)
+	f.refreshLocked()
+	f.mu.Unlock()
+	e.resetKick.set()
+	return freed, nil
+}
+
+// cutMemory drops what is dirty in the range, so that it need not be written to be cut, and
+// returns the bytes. The bytes of blocks that are cut in part are zeroed.
+func (e *Engine) cutMemory(f *file, p cutPlan) (dropped int64) {
+	start, end := extent.RoundUp(p.off), extent.RoundDown(p.end)
+	if p.end == p.size {
+		end = extent.RoundUp(p.end) // past the end of the file there is nothing to keep
+	}
+	f.mu.Lock()
+	if start < end {
+		dropped = f.dirty.Drop(start, end)
+		dropped += e.overlayFailedLocked(f, start, end)
+	}
+	f.dirty.Zero(p.off, min(p.end, extent.RoundUp(f.mu.size)))
+	f.pending.Zero(p.off, min(p.end, extent.RoundUp(f.mu.size)))
+	if p.truncate {
+		// What was only in memory past the cut never had a size on record and will not get one.
+		size := max(p.size, f.mu.durable)
+		for _, o := range f.mu.queue {
+			size = max(size, o.end)
+		}
+		f.mu.size = min(f.mu.size, size)
+		for i := range f.mu.marks {
+			f.mu.marks[i].size = min(f.mu.marks[i].size, size)
+		}
+	}
+	f.refreshLocked()
+	f.mu.Unlock()
+	e.unreserve(dropped)
+	e.settle(f)
+	return dropped
+}
+
+// drain waits until nothing of the file is in memory but what could not be made durable. The
+// caller holds the write token.
+func (e *Engine) drain(f *file) error {
+	for {
+		f.mu.Lock()
+		upTo, busy, err := f.mu.seq, f.dirty.Bytes() > 0 || len(f.mu.queue) > 0, f.mu.commitErr
+		f.mu.Unlock()
+		if !busy || err != nil {
+			return err
+		}
+		if err := e.waitPlaced(context.Background(), f, upTo); err != nil && !errdefs.Is(err, errdefs.Device) {
+			return err
+		}
+		if err := e.flushCommits(); err != nil {
+			return err
+		}
+	}
+}
+
+// cutRecord cuts the plan's range out of the file's mappings and inline data.
+func (e *Engine) cutRecord(tx *store.Tx, n *store.Node, p cutPlan, off int64) (d store.Delta, done bool, next int64, err error) {
+	if p.grow || off >= p.end {
+		return d, true, off, nil
+	}
+	if n.Inline != nil && off < n.Inline.RawLen {
+		if err := e.cutInline(n, off, p); err != nil {
+			return d, false, off, err
+		}
+	}
+	d, done, next, err = tx.DropRange(n.ID, off, p.end, cutBatch)
+	n.Add(d)
+	return d, done, next, err
+}
+
+// cutInline shortens inline data or zeroes a part of it. A zeroed form may be a few bytes longer
+// than it was; it stays inline, for a punch must not need space.
+func (e *Engine) cutInline(n *store.Node, off int64, p cutPlan) error {
+	in := n.Inline
+	raw := make([]byte, in.RawLen)
+	fr := extent.Frame{Raw: uint32(in.RawLen), Stored: uint32(len(in.Data)), Codec: in.Codec}
+	if err := e.comp.Decode(raw, fr, in.Data); err != nil {
+		return errdefs.Wrap(errdefs.Corruption, errdefs.ReasonCorruption, "engine.cut", fmt.Sprintf("inline data of file %d", n.ID), err)
+	}
+	n.AllocatedBytes -= in.RawLen
+	if p.end >= in.RawLen {
+		raw = raw[:off]
+	} else {
+		clear(raw[off:p.end])
+	}
+	n.Inline = nil
+	if len(raw) == 0 {
+		return nil
+	}
+	out := store.Inline{Codec: extent.CodecNone, RawLen: int64(len(raw)), Data: raw}
+	if in.Codec != extent.CodecNone {
+		stored, codec, err := e.comp.Frame(nil, raw, in.Codec)
+		if err != nil {
+			return err
+		}
+		out.Codec, out.Data = codec, stored
+	}
+	n.Inline = &out
+	n.AllocatedBytes += out.RawLen
+	return nil
+}

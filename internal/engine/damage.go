@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/shingle-store/shingle/internal/errdefs"
+	"github.com/shingle-store/shingle/internal/extent"
+	"github.com/shingle-store/shingle/internal/store"
+)
+
+// corruption names a stored block that fails its checksum, or (want == got) a frame that does
+// not decode although its blocks are good.
+func (e *Engine) corruption(f *file, x store.Piece, block int64, want, got uint32) error {
+	d := e.locate(f, x, block)
+	d.Expected, d.Actual = want, got
+	msg := fmt.Sprintf("block at address %d (zone %d offset %d) has crc32c %08x, want %08x", d.Address, d.Zone, d.ZoneOff, got, want)
+	if want == got {
+		msg = fmt.Sprintf("frame at address %d (zone %d offset %d) does not decode", d.Address, d.Zone, d.ZoneOff)
+	}
+	return e.dataLoss(d, errdefs.ReasonCorruption, msg, nil)
+}
+
+// readFailed names a stored block that the device cannot read: there is no other copy.
+func (e *Engine) readFailed(f *file, x store.Piece, block int64, cause error) error {
+	d := e.locate(f, x, block)
+	msg := fmt.Sprintf("block at address %d (zone %d offset %d) cannot be read", d.Address, d.Zone, d.ZoneOff)
+	return e.dataLoss(d, errdefs.ReasonDeviceIO, msg, cause)
+}
+
+func (e *Engine) dataLoss(d *CorruptionDetail, reason errdefs.Reason, msg string, cause error) error {
+	e.o.Logger.Error("stored data is bad", "file", d.Name, "file_id", d.FileID, "offset", d.Offset, "length", d.Length, "detail", msg)
+	msg = fmt.Sprintf("range [%d, +%d): %s", d.Offset, d.Length, msg)
+	e.cond.set(Condition{
+		Reason: "CORRUPTION", Severity: Error, Object: "files/" + d.Name, Since: e.o.Now(),
+		Message: d.Name + ": " + msg,
+		Advice:  "restore the range from another source; rewriting or deleting it ends the error",
+	})
+	return &errdefs.Error{
+		Kind: errdefs.Corruption, Reason: reason, Op: "engine.Read", Object: "file " + strconv.Quote(d.Name),
+		Msg: msg, Detail: d, Err: cause,
+		Meta: map[string]string{
+			"file": d.Name, "offset": fmt.Sprint(d.Offset), "length": fmt.Sprint(d.Length),
+			"address": fmt.Sprint(d.Address), "zone": fmt.Sprint(d.Zone),
+		},
+	}
+}
+
+// locate says where the piece's block lies and which bytes of the file hang on it: those of the
+// block, or of its whole frame.
+func (e *Engine) locate(f *file, x store.Piece, block int64) *CorruptionDetail {
+	slot, zoneOff := e.split(x.Addr)
+	d := &CorruptionDetail{
+		Name: e.nameOf(f.id), FileID: f.id, Zone: e.zoneOf(slot),
+		Address: x.Addr + extent.Addr(block*extent.BlockSize), ZoneOff: zoneOff + block*extent.BlockSize,
+	}
+	start, n := x.FileOff-x.Skip, int64(extent.BlockSize)
+	if x.Codec == extent.CodecNone {
+		start += block * extent.BlockSize
+	} else {
+		first := int64(0)
+		for _, fr := range x.Frames {
+			n = int64(fr.Raw)
+			if first += fr.Blocks(); block < first {
+				break
+			}
+			start += n
+		}
+	}
+	d.Offset = max(start, x.FileOff)
+	d.Length = min(start+n, x.FileOff+x.Len) - d.Offset
+	return d
+}

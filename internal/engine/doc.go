@@ -1,0 +1,23 @@
+// Package engine composes Shingle: it turns writes of files into appends to zones and
+// transactions of metadata, and back.
+//
+// It owns the order of things. A written byte is copied once into a slab of memory and
+// becomes a dirty range (delalloc); a range is collected, cut in chunks, compressed, placed
+// (alloc) and appended (zone); what has been appended is flushed and then published in one
+// transaction (store). Only then does it leave memory. It also owns what follows from that
+// order: read-your-writes, the dirty limit, group commit, zone resets after the commit that
+// freed the last live part, recovery at open.
+//
+// After a crash it promises: everything a Sync, Finish or change of names answered is there,
+// byte for byte; of what came later each extent is there or not, never mixed; a file's
+// size never passes data that is not committed. Write pointers are held against the block groups at
+// open, and what does not agree is mended or named (recover.go).
+//
+// It leaves to others: decisions about space (alloc), the index of dirty ranges (delalloc), the
+// record formats (store), the rules of devices (zone), and the wire (server).
+//
+// Locks, outermost first: a file's write token (one writer, truncate or punch at a time; held
+// over device I/O), its cut lock (readers share it for one window, truncate and punch take
+// it alone), its mutex (short, never held over I/O), the file table's mutex. The group
+// commit's goroutine takes only the last two.
+package engine

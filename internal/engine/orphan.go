@@ -1,0 +1,138 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/shingle-store/shingle/internal/errdefs"
+	"github.com/shingle-store/shingle/internal/extent"
+	"github.com/shingle-store/shingle/internal/store"
+)
+
+// orphanBatch bounds the files that one transaction frees.
+const orphanBatch = 256
+
+// orphanWorker frees deleted files that nobody has open, in bounded transactions, and drops
+// unfinished replaces whose time is up.
+func (e *Engine) orphanWorker() {
+	tick := time.NewTicker(time.Minute)
+	defer tick.Stop()
+	for {
+		select {
+		case <-e.orphanKick:
+		case <-tick.C:
+		case <-e.stop:
+			return
+		}
+		e.expireSessions()
+		for e.freeOrphans() {
+			select {
+			case <-e.stop:
+				return
+			default:
+			}
+		}
+	}
+}
+
+// freeOrphans frees one batch and reports whether there may be more.
+func (e *Engine) freeOrphans() bool {
+	expired := e.o.Now().Add(-e.o.StagedTTL)
+	var due []uint64
+	err := e.st.View(func(tx *store.Tx) error {
+		return tx.Orphans(0, func(id uint64, k store.OrphanKind, since time.Time) bool {
+			if k == store.OrphanCut || k == store.OrphanUnfinished && since.After(expired) || e.isOpen(id) {
+				return true
+			}
+			due = append(due, id)
+			return len(due) < orphanBatch
+		})
+	})
+	if err != nil || len(due) == 0 || e.writable("engine.freeOrphans") != nil {
+		return false
+	}
+	var freed map[uint32]int64
+	var gone int64
+	err = e.group.DoFreeing(context.Background(), func(tx *store.Tx) error {
+		freed, gone = map[uint32]int64{}, 0
+		budget := cutBatch
+		for _, id := range due {
+			d, done, _, err := tx.DropRange(id, 0, extent.MaxFileSize, budget)
+			if err != nil {
+				return err
+			}
+			for slot, n := range d.Freed {
+				freed[slot] += n
+			}
+			if !done {
+				break
+			}
+			if err := tx.DeleteNode(id); err != nil && !errdefs.Is(err, errdefs.NotFound) {
+				return err
+			}
+			if err := tx.RemoveOrphan(id); err != nil {
+				return err
+			}
+			gone++
+			if budget -= max(1, d.Cuts); budget <= 0 {
+				break
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		e.o.Logger.Error("freeing deleted files failed", "error", err)
+		return false
+	}
+	for slot, n := range freed {
+		e.al.Free(slot, n)
+	}
+	e.orphans.Store(max(0, e.orphans.Load()-gone))
+	e.resetKick.set()
+	return true
+}
+
+// finishCuts completes truncates that a crash interrupted, before anybody can grow those files.
+func (e *Engine) finishCuts() error {
+	for {
+		var ids []uint64
+		var deleted int64
+		err := e.st.View(func(tx *store.Tx) error {
+			ids, deleted = nil, 0
+			return tx.Orphans(0, func(id uint64, k store.OrphanKind, since time.Time) bool {
+				switch k {
+				case store.OrphanCut:
+					ids = append(ids, id)
+				case store.OrphanDeleted:
+					deleted++
+				}
+				return true
+			})
+		})
+		e.orphans.Store(deleted)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		for _, id := range ids {
+			var done bool
+			err := e.st.Update(func(tx *store.Tx) error {
+				n, err := tx.Node(id)
+				if err != nil {
+					return err
+				}
+				var d store.Delta
+				if d, done, _, err = tx.DropRange(id, n.Size, extent.MaxFileSize, cutBatch); err != nil {
+					return err
+				}
+				n.Add(d)
+				if err := tx.PutNode(n); err != nil || !done {
+					return err
+				}
+				return tx.RemoveOrphan(id)
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,394 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shingle-store/shingle/internal/alloc"
+	"github.com/shingle-store/shingle/internal/compress"
+	"github.com/shingle-store/shingle/internal/csum"
+	"github.com/shingle-store/shingle/internal/delalloc"
+	"github.com/shingle-store/shingle/internal/errdefs"
+	"github.com/shingle-store/shingle/internal/extent"
+	"github.com/shingle-store/shingle/internal/store"
+	"github.com/shingle-store/shingle/internal/zone"
+)
+
+// placeUntilSound places the range, again if a flush failed meanwhile: what was appended before
+// the failure may not be there.
+func (e *Engine) placeUntilSound(o *ordered) error {
+	for {
+		epoch := e.suspectEpoch.Load()
+		if err := e.place(o); err != nil {
+			return err
+		}
+		if e.suspectEpoch.Load() == epoch {
+			return nil
+		}
+		e.unplace(o)
+		if o.redone++; o.redone > redoTries {
+			return flushGivenUp(o)
+		}
+	}
+}
+
+func flushGivenUp(o *ordered) error {
+	return errdefs.New(errdefs.Device, errdefs.ReasonSyncFailed, "engine.place", fmt.Sprintf("file %d range [%d, %d)", o.f.id, o.rng.Off, o.end),
+		fmt.Sprintf("device flush failed %d times; the data cannot be made durable", o.redone))
+}
+
+// place stores the range: inline, raw or compressed. On an error nothing of it is placed and
+// its reservation is whole again.
+func (e *Engine) place(o *ordered) error {
+	if !o.direct && e.tryInline(o) {
+		return nil
+	}
+	o.sums = o.rng.Sums()
+	var err error
+	if o.codec == extent.CodecNone {
+		err = e.placeRaw(o)
+	} else {
+		err = e.placeCompressed(o)
+	}
+	if err != nil {
+		e.unplace(o)
+		return err
+	}
+	slices.SortFunc(o.out.extents, func(a, b placedExtent) int { return int(min(1, max(-1, a.off-b.off))) })
+	e.count.extents.Add(uint64(len(o.out.extents)))
+	return nil
+}
+
+// unplace gives up what has been appended of the range; its reservation is whole again.
+func (e *Engine) unplace(o *ordered) {
+	o.out.Lock()
+	defer o.out.Unlock()
+	for _, x := range o.out.extents {
+		e.al.Discard(x.slot, x.Blocks*extent.BlockSize, true)
+	}
+	o.out.extents, o.out.stored = nil, 0
+	o.inline = nil
+	e.resetKick.set()
+}
+
+// tryInline decides to keep a small file's data in its node: the range is all of the file, alone,
+// nobody is writing, and its stored form is small enough.
+func (e *Engine) tryInline(o *ordered) bool {
+	f := o.f
+	if o.rng.Off != 0 || o.end > extent.MaxFrameSize {
+		return false
+	}
+	// Holding the token, no write can come between the decision and its being seen.
+	select {
+	case f.write <- struct{}{}:
+		defer f.unlockWrite()
+	default:
+		return false
+	}
+	f.mu.Lock()
+	alone := len(f.mu.queue) == 1 && f.dirty.Bytes() == 0 && len(f.mu.failed) == 0 && f.mu.size == o.end
+	f.mu.Unlock()
+	if !alone {
+		return false
+	}
+	data := make([]byte, 0, extent.RoundUp(o.end))
+	for _, b := range o.rng.Bufs() {
+		data = append(data, b...)
+	}
+	data = data[:o.end]
+	stored, codec, ok := e.comp.Inline(data, o.codec)
+	if !ok {
+		return false
+	}
+	o.inline = &store.Inline{Codec: codec, RawLen: int64(len(data)), Data: stored}
+	f.mu.Lock()
+	f.mu.inline, f.mu.inlineLen = true, int64(len(data))
+	f.mu.Unlock()
+	e.count.inlined.Add(1)
+	return true
+}
+
+// placeRaw cuts the range in extents of at most maxExtent, capped where each is allocated
+// (seeds S0), several appends in flight.
+func (e *Engine) placeRaw(o *ordered) error {
+	var g errgroup.Group
+	g.SetLimit(appendsInFlight)
+	var err error
+	for at, n := int64(0), o.rng.Len(); at < n; {
+		var grant alloc.Grant
+		if grant, err = e.allocate(min(n-at, e.maxExtent)); err != nil {
+			break
+		}
+		from := at
+		g.Go(func() error {
+			if e.appendRawGrant(o, from, grant) == nil {
+				return nil
+			}
+			return e.appendRaw(o, from, grant.Length)
+		})
+		at += grant.Length
+	}
+	if werr := g.Wait(); err == nil {
+		err = werr
+	}
+	return err
+}
+
+// appendRaw stores n bytes of the range from at (relative to its start) uncompressed, trying
+// other zones where one refuses.
+func (e *Engine) appendRaw(o *ordered, at, n int64) error {
+	for tries := 0; n > 0; {
+		grant, err := e.allocate(min(n, e.maxExtent))
+		if err != nil {
+			return err
+		}
+		if err = e.appendRawGrant(o, at, grant); err != nil {
+			if tries++; tries >= placeTries {
+				return err
+			}
+			continue
+		}
+		at += grant.Length
+		n -= grant.Length
+	}
+	return nil
+}
+
+func (e *Engine) appendRawGrant(o *ordered, at int64, grant alloc.Grant) error {
+	addr, err := e.append(grant, o.rng.Slice(o.rng.Off+at, grant.Length))
+	if err != nil {
+		return err
+	}
+	o.emit(placedExtent{off: o.rng.Off + at, slot: grant.Slot, NewExtent: store.NewExtent{
+		Addr: addr, Blocks: grant.Length / extent.BlockSize, Sums: o.blockSums(at, grant.Length), Length: grant.Length,
+	}})
+	return nil
+}
+
+// placeCompressed cuts the range in chunks for the compression workers; each worker appends
+// what it has compressed from its own buffer.
+func (e *Engine) placeCompressed(o *ordered) error {
+	n := o.end - o.rng.Off
+	chunks := int(delalloc.Chunks(n))
+	e.count.chunks.Add(uint64(chunks))
+	errs := make(chan error, chunks)
+	for i := range chunks {
+		at := int64(i) * extent.ChunkSize
+		e.pool.Go(func(buf *compress.ChunkBuf) {
+			errs <- e.placeChunk(o, at, min(extent.ChunkSize, n-at), buf)
+		})
+	}
+	var err error
+	for range chunks {
+		if cerr := <-errs; err == nil {
+			err = cerr
+		}
+	}
+	return err
+}
+
+// placeChunk compresses and appends n bytes of file data of the range from at.
+func (e *Engine) placeChunk(o *ordered, at, n int64, buf *compress.ChunkBuf) error {
+	src := trim(o.rng.Slice(o.rng.Off+at, extent.RoundUp(n)), n)
+	res, err := e.comp.Chunk(src, int(e.frameSize), o.codec, buf)
+	if err != nil {
+		return err
+	}
+	if res.AllRaw {
+		return e.appendRaw(o, at, extent.RoundUp(n))
+	}
+	for tries := 0; len(res.Frames) > 0; {
+		done, raw, err := e.appendFrames(o, at, res)
+		if err != nil {
+			if tries++; done > 0 || tries >= placeTries {
+				return err
+			}
+			continue
+		}
+		at += raw
+		res.Frames, res.Data = res.Frames[done:], res.Data[done:]
+	}
+	return nil
+}
+
+// appendFrames appends as many whole frames as one extent and one grant take, in one append.
+// A grant that ends inside a frame is the tail of a zone: it is filled with that frame's data
+// uncompressed, so that no block of a zone is lost, and the frame's rest follows raw. Answers
+// the frames done and their bytes of file data; with an error and none done, nothing was appended.
+func (e *Engine) appendFrames(o *ordered, at int64, res compress.ChunkResult) (done int, raw int64, err error) {
+	want := int64(0)
+	for _, f := range res.Frames {
+		if want+f.Blocks()*extent.BlockSize > e.maxExtent {
+			break
+		}
+		want += f.Blocks() * extent.BlockSize
+	}
+	grant, err := e.allocate(want)
+	if err != nil {
+		return 0, 0, err
+	}
+	used := int64(0)
+	for _, f := range res.Frames {
+		if used+f.Blocks()*extent.BlockSize > grant.Length {
+			break
+		}
+		used += f.Blocks() * extent.BlockSize
+		raw += int64(f.Raw)
+		done++
+	}
+	fill := grant.Length - used
+	bufs := slices.Clip(res.Data[:done])
+	if fill > 0 {
+		bufs = append(bufs, o.rng.Slice(o.rng.Off+at+raw, fill)...)
+	}
+	addr, err := e.append(grant, bufs)
+	if err != nil {
+		return 0, 0, err
+	}
+	if done > 0 {
+		sums := make([]uint32, 0, used/extent.BlockSize)
+		for _, d := range res.Data[:done] {
+			sums = csum.Blocks(sums, d)
+		}
+		o.emit(placedExtent{off: o.rng.Off + at, slot: grant.Slot, NewExtent: store.NewExtent{
+			Addr: addr, Blocks: used / extent.BlockSize, Codec: o.codec,
+			Frames: slices.Clone(res.Frames[:done]), Sums: sums, Length: raw,
+		}})
+	}
+	if fill == 0 {
+		return done, raw, nil
+	}
+	cut := res.Frames[done]
+	o.emit(placedExtent{off: o.rng.Off + at + raw, slot: grant.Slot, NewExtent: store.NewExtent{
+		Addr: addr + extent.Addr(used), Blocks: fill / extent.BlockSize,
+		Sums: o.blockSums(at+raw, fill), Length: fill,
+	}})
+	if rest := extent.RoundUp(int64(cut.Raw)) - fill; rest > 0 {
+		from := at + raw + fill
+		err = e.appendRaw(o, from, rest)
+	}
+	return done + 1, raw + int64(cut.Raw), err
+}
+
+// trim cuts the pieces to n bytes in total.
+func trim(pieces [][]byte, n int64) [][]byte {
+	out := make([][]byte, 0, len(pieces))
+	for _, p := range pieces {
+		p = p[:min(int64(len(p)), n)]
+		if len(p) == 0 {
+			break
+		}
+		out = append(out, p)
+		n -= int64(len(p))
+	}
+	return out
+}
+
+// allocate turns up to want reserved bytes into a grant in a block group whose zone is open and
+// has its header. It waits while active slots are on their way back.
+func (e *Engine) allocate(want int64) (alloc.Grant, error) {
+	for {
+		changed := e.al.Changed()
+		grant, outcome := e.al.Allocate(alloc.ClassData, want)
+		switch outcome {
+		case alloc.Granted:
+			return grant, nil
+		case alloc.NeedsOpen:
+			e.openBlockGroup()
+		case alloc.Busy:
+			e.retireClosing()
+			select {
+			case <-changed:
+			case <-e.spaceTick():
+			case <-e.halt:
+				return alloc.Grant{}, errdefs.New(errdefs.Unavailable, errdefs.ReasonDraining, "engine.allocate", "", "the engine is closed")
+			}
+		default:
+			// The space was promised, so it has been lost to failing zones: the device's error.
+			return alloc.Grant{}, errdefs.New(errdefs.Device, errdefs.ReasonDeviceIO, "engine.allocate", "", "zones that failed held the space this data was promised")
+		}
+	}
+}
+
+// append appends a grant's bytes and answers where they lie.
+func (e *Engine) append(g alloc.Grant, bufs [][]byte) (extent.Addr, error) {
+	off, err := e.dev.Append(g.Zone, bufs)
+	if err == nil {
+		e.al.Complete(g)
+		if e.closing.Load() {
+			e.resetKick.set() // it may have been the last append that a zone waits for
+		}
+		e.count.deviceBytes.Add(uint64(g.Length))
+		return e.addr(g.Slot, off), nil
+	}
+	e.al.Fail(g)
+	e.count.appendErrors.Add(1)
+	e.zoneFailed(g.Slot, g.Zone, err)
+	return 0, errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.append", fmt.Sprintf("zone %d", g.Zone), err)
+}
+
+// openBlockGroup opens one block group for data by writing its zone's header. Failures close the
+// block group again; the caller asks the allocator anew either way.
+func (e *Engine) openBlockGroup() {
+	e.openMu.Lock()
+	defer e.openMu.Unlock()
+	bg, ok := e.al.BeginOpen(alloc.ClassData)
+	if !ok {
+		return // somebody else opened one meanwhile
+	}
+	off, err := e.dev.Append(bg.Zone, [][]byte{e.header(bg)})
+	if err == nil && off != 0 {
+		err = errdefs.New(errdefs.Device, errdefs.ReasonDeviceIO, "engine.openBlockGroup", fmt.Sprintf("zone %d", bg.Zone), fmt.Sprintf("header landed at %d instead of 0", off))
+	}
+	e.al.FinishOpen(bg.Slot, err == nil)
+	if err != nil {
+		e.zoneFailed(bg.Slot, bg.Zone, err)
+	}
+}
+
+// zoneFailed handles a refused append: a zone that went read-only or offline is quarantined, any
+// other is finished, for its write pointer is not known any more.
+func (e *Engine) zoneFailed(slot uint32, z int, cause error) {
+	e.o.Logger.Warn("append failed; the data goes to another zone", "zone", z, "block_group", slot, "error", cause)
+	zs, err := e.dev.Report(z, 1)
+	if err == nil && len(zs) == 1 {
+		switch zs[0].Condition {
+		case zone.ReadOnly:
+			e.quarantine(slot, z, true, cause)
+			return
+		case zone.Offline:
+			e.quarantine(slot, z, false, cause)
+			return
+		}
+	}
+	e.retireClosing()
+}
+
+func (e *Engine) quarantine(slot uint32, z int, readable bool, cause error) {
+	e.al.Quarantine(slot, readable)
+	e.cond.set(Condition{
+		Reason: "ZONE_FAILED", Severity: Error, Object: fmt.Sprintf("devices/0/zones/%d", z),
+		Message: fmt.Sprintf("zone %d takes no more writes (readable: %t): %v", z, readable, cause),
+		Advice:  "read the files in it soon; `client zones` shows the zone",
+		Since:   e.o.Now(),
+	})
+}
+
+// retireClosing finishes the zones of block groups that left allocation early.
+func (e *Engine) retireClosing() {
+	e.retireMu.Lock()
+	defer e.retireMu.Unlock()
+	e.closing.Store(true)
+	for _, slot := range e.al.Closing() {
+		z := e.zoneOf(slot)
+		if err := e.dev.Finish(z); err != nil {
+			e.o.Logger.Warn("finish failed", "zone", z, "error", err)
+			e.quarantine(slot, z, true, err)
+			continue
+		}
+		e.al.Retire(slot)
+	}
+	e.resetKick.set()
+}

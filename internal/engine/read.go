@@ -1,0 +1,310 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/shingle-store/shingle/internal/csum"
+	"github.com/shingle-store/shingle/internal/errdefs"
+	"github.com/shingle-store/shingle/internal/extent"
+	"github.com/shingle-store/shingle/internal/slab"
+	"github.com/shingle-store/shingle/internal/store"
+)
+
+// Reader reads a range of one file. It keeps the file (not its name) from being freed. Its
+// methods are for one goroutine.
+type Reader struct {
+	e     *Engine
+	f     *file
+	file  File
+	off   int64
+	end   int64 // where the caller wants to stop; the file's end may come earlier
+	holes bool
+	buf   []byte
+	queue []Piece // of the window at hand
+}
+
+// OpenReader opens a file by name or id. Errors: NotFound, Precondition, InvalidArgument.
+func (e *Engine) OpenReader(ctx context.Context, r ReadRequest) (*Reader, error) {
+	const op = "engine.Read"
+	if r.Offset < 0 {
+		return nil, errdefs.Invalid(op, "offset", "offset must not be negative")
+	}
+	end := int64(extent.MaxFileSize)
+	if r.Length != nil {
+		if *r.Length < 0 || r.Offset > extent.MaxFileSize-*r.Length {
+			return nil, errdefs.Invalid(op, "length", "length must not be negative or pass the largest file size")
+		}
+		end = r.Offset + *r.Length
+	}
+	f, err := e.openRef(r.Ref)
+	if err != nil {
+		return nil, err
+	}
+	info, err := e.describe(f)
+	if err == nil {
+		err = checkIf(op, r.If, info)
+	}
+	if err != nil {
+		e.release(f)
+		return nil, err
+	}
+	return &Reader{e: e, f: f, file: info, off: r.Offset, end: end, holes: r.ReportHoles}, nil
+}
+
+// File returns what the file was when the Reader was opened.
+func (r *Reader) File() File { return r.file }
+
+// Close releases the file.
+func (r *Reader) Close() {
+	if r.f != nil {
+		r.e.release(r.f)
+		r.f = nil
+	}
+}
+
+// Next returns the next piece: at most 1 MiB of verified data, or a hole when those are reported.
+// io.EOF at the end of the range or of the file. A Corruption error comes after the good bytes
+// before it have been returned. The Data is valid until the next call.
+func (r *Reader) Next(ctx context.Context) (Piece, error) {
+	if len(r.queue) > 0 {
+		p := r.queue[0]
+		r.queue = r.queue[1:]
+		return p, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return Piece{}, err
+	}
+	if r.buf == nil {
+		r.buf = slab.Aligned(readWindow)
+	}
+	// Windows end on multiples of the window, so that frames are rarely read twice.
+	stop := min(r.end, (r.off/readWindow+1)*readWindow)
+	w := window{off: r.off, holes: r.holes}
+	n, err := r.e.readWindow(ctx, r.f, &w, r.buf[r.off%extent.BlockSize:], stop)
+	if n == 0 && err == nil {
+		return Piece{}, io.EOF
+	}
+	var bad *errdefs.Error
+	if errors.As(err, &bad) {
+		if d, ok := bad.Detail.(*CorruptionDetail); ok && d.Offset > r.off {
+			// The good prefix first; the next call meets the bad block at its start.
+			w.found = nil
+			n, err = r.e.readWindow(ctx, r.f, &w, r.buf[r.off%extent.BlockSize:], d.Offset)
+		}
+	}
+	if err != nil {
+		return Piece{}, err
+	}
+	r.cut(&w, n)
+	r.off += n
+	p := r.queue[0]
+	r.queue = r.queue[1:]
+	return p, nil
+}
+
+// cut makes pieces of the n bytes of the window.
+func (r *Reader) cut(w *window, n int64) {
+	data := r.buf[w.off%extent.BlockSize:][:n]
+	emit := func(from, to int64, hole bool) {
+		if from >= to {
+			return
+		}
+		if hole {
+			r.queue = append(r.queue, Piece{Offset: w.off + from, Hole: to - from})
+			return
+		}
+		p := data[from:to]
+		r.queue = append(r.queue, Piece{Offset: w.off + from, Data: p, CRC: csum.Sum(p)})
+	}
+	at := int64(0)
+	for _, h := range w.found {
+		from, to := min(h.Off-w.off, n), min(h.End-w.off, n)
+		emit(at, from, false)
+		emit(from, to, true)
+		at = max(at, to)
+	}
+	emit(at, n, false)
+}
+
+// window is one look at a file: what of it was a hole.
+type window struct {
+	off   int64
+	holes bool           // wanted
+	found []extent.Range // holes in file offsets, in order
+}
+
+// readWindow reads [w.off, stop), clipped to the file, into p and answers how many bytes that
+// is. Truncate and punch wait until it returns.
+func (e *Engine) readWindow(ctx context.Context, f *file, w *window, p []byte, stop int64) (n int64, err error) {
+	select {
+	case e.readSem <- struct{}{}:
+		defer func() { <-e.readSem }()
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	f.cut.RLock()
+	defer f.cut.RUnlock()
+	f.mu.Lock()
+	size := f.mu.size
+	f.mu.Unlock()
+	n = min(stop, size) - w.off
+	if n <= 0 {
+		return 0, nil
+	}
+	return n, e.fillWindow(f, w, p[:n])
+}
+
+// readInto reads one block-aligned run of the file without taking the cut lock: for who holds the
+// write token. Past the end of the file p is zeroed.
+func (e *Engine) readInto(ctx context.Context, f *file, off int64, p []byte) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	n := max(0, min(int64(len(p)), f.mu.size-off))
+	f.mu.Unlock()
+	clear(p[n:])
+	if n == 0 {
+		return nil
+	}
+	return e.fillWindow(f, &window{off: off}, p[:n])
+}
+
+// fillWindow fills p from memory where the file has data there, else from the device, else with
+// zeros. The epoch pins what the metadata look-up finds until the device has been read.
+func (e *Engine) fillWindow(f *file, w *window, p []byte) error {
+	epoch := e.epochs.enter()
+	defer e.epochs.exit(epoch)
+	missing := intervals{{Off: w.off, End: w.off + int64(len(p))}}
+	covered := func(start, end int64) { missing = missing.without(start, end) }
+	// Memory before metadata: a range that commits between the two looks is found in one of
+	// them. Both under the mutex: a range that moves from dirty to pending is found too.
+	f.mu.Lock()
+	f.pending.Copy(w.off, p, covered)
+	f.dirty.Copy(w.off, p, covered)
+	f.mu.Unlock()
+	if len(missing) == 0 {
+		return nil
+	}
+	var pieces []store.Piece
+	var inline *store.Inline
+	from, to := missing[0].Off, missing[len(missing)-1].End
+	err := e.st.View(func(tx *store.Tx) (err error) {
+		n, err := tx.Node(f.id)
+		if errdefs.Is(err, errdefs.NotFound) {
+			return nil // an unfinished replace without a record: all it has is in memory
+		} else if err != nil {
+			return err
+		}
+		if n.Inline != nil && from < n.Inline.RawLen {
+			in := *n.Inline
+			in.Data = append([]byte(nil), in.Data...)
+			inline = &in
+		}
+		pieces, err = tx.Map(f.id, from, to)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if inline != nil {
+		data := make([]byte, inline.RawLen)
+		fr := extent.Frame{Raw: uint32(inline.RawLen), Stored: uint32(len(inline.Data)), Codec: inline.Codec}
+		if err := e.comp.Decode(data, fr, inline.Data); err != nil {
+			return errdefs.Wrap(errdefs.Corruption, errdefs.ReasonCorruption, "engine.Read", fmt.Sprintf("inline data of file %d", f.id), err)
+		}
+		missing = missing.fill(0, data, w.off, p)
+	}
+	for _, x := range pieces {
+		if missing, err = e.readPiece(f, x, missing, w.off, p); err != nil {
+			return err
+		}
+	}
+	for _, h := range missing {
+		clear(p[h.Off-w.off : h.End-w.off])
+	}
+	if w.holes {
+		w.found = missing
+	}
+	return nil
+}
+
+// readPiece reads and verifies what a file extent stores and copies the part that is missing.
+func (e *Engine) readPiece(f *file, x store.Piece, missing intervals, off int64, p []byte) (intervals, error) {
+	if !missing.touches(x.FileOff, x.FileOff+x.Len) {
+		return missing, nil
+	}
+	n := x.Blocks * extent.BlockSize
+	// Raw whole blocks that lie in the window are read where they belong.
+	at := x.FileOff - off
+	inPlace := x.Codec == extent.CodecNone && x.Skip == 0 && x.Len == n && at >= 0 && at+n <= int64(len(p)) &&
+		missing.contains(x.FileOff, x.FileOff+n) && slab.IsAligned(p[at:])
+	var data []byte
+	if inPlace {
+		data = p[at : at+n]
+	} else {
+		scratch := e.scratch(n)
+		defer e.scratchDone(scratch)
+		data = scratch.b[:n]
+	}
+	if err := e.readBlocks(f, x, data); err != nil {
+		return missing, err
+	}
+	if inPlace {
+		return missing.without(x.FileOff, x.FileOff+n), nil
+	}
+	if x.Codec == extent.CodecNone {
+		return missing.fill(x.FileOff, data[x.Skip:x.Skip+x.Len], off, p), nil
+	}
+	return e.decodeFrames(f, x, data, missing, off, p)
+}
+
+// readBlocks reads the piece's blocks and holds each against its checksum. What fails is read
+// once more, block by block, so that a passing error is no error and a lasting one has an
+// address.
+func (e *Engine) readBlocks(f *file, x store.Piece, data []byte) error {
+	slot, zoneOff := e.split(x.Addr)
+	z := e.zoneOf(slot)
+	e.count.readBytes.Add(uint64(len(data)))
+	err := e.dev.ReadAt(z, zoneOff, data)
+	if err != nil {
+		e.count.readErrors.Add(1)
+	}
+	for i, want := range x.Sums {
+		b := data[i*extent.BlockSize:][:extent.BlockSize]
+		if err == nil && csum.Sum(b) == want {
+			continue
+		}
+		if rerr := e.dev.ReadAt(z, zoneOff+int64(i)*extent.BlockSize, b); rerr != nil {
+			return e.readFailed(f, x, int64(i), rerr)
+		}
+		if got := csum.Sum(b); got != want {
+			e.count.corruptions.Add(1)
+			return e.corruption(f, x, int64(i), want, got)
+		}
+	}
+	return nil
+}
+
+func (e *Engine) decodeFrames(f *file, x store.Piece, data []byte, missing intervals, off int64, p []byte) (intervals, error) {
+	raw := make([]byte, extent.MaxFrameSize)
+	at := x.FileOff - x.Skip // file offset of the first decoded byte
+	block := int64(0)
+	for _, fr := range x.Frames {
+		n := fr.Blocks() * extent.BlockSize
+		dst := raw[:fr.Raw]
+		from, to := max(at, x.FileOff), min(at+int64(fr.Raw), x.FileOff+x.Len)
+		if from < to && missing.touches(from, to) {
+			if err := e.comp.Decode(dst, fr, data[block:block+int64(fr.Stored)]); err != nil {
+				return missing, e.corruption(f, x, block/extent.BlockSize, 0, 0)
+			}
+			missing = missing.fill(from, dst[from-at:to-at], off, p)
+		}
+		at += int64(fr.Raw)
+		block += n
+	}
+	return missing, nil
+}

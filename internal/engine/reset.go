@@ -1,0 +1,94 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/shingle-store/shingle/internal/store"
+)
+
+// bgRecord is what the next commit records of a block group whose zone was reset.
+type bgRecord struct{ generation uint64 }
+
+// resetter finishes zones that left allocation early and resets those with nothing live. alloc
+// hands a block group out only after the transaction that freed its last part is durable; the
+// epochs add that no read still looks at it.
+func (e *Engine) resetter() {
+	for {
+		select {
+		case <-e.resetKick:
+		case <-e.stop:
+			return
+		}
+		if e.closing.Load() {
+			e.closing.Store(false)
+			e.retireClosing()
+		}
+		for e.resetOne() {
+		}
+	}
+}
+
+func (e *Engine) resetOne() bool {
+	select {
+	case <-e.stop:
+		return false
+	default:
+	}
+	bg, ok := e.al.BeginReset()
+	if !ok {
+		return false
+	}
+	e.resetting.Add(1)
+	defer e.resetting.Add(-1)
+	if !e.epochs.wait(e.stop) {
+		return false // closing: the zone is reset after the next open
+	}
+	if err := e.dev.Reset(bg.Zone); err != nil {
+		e.al.FinishReset(bg.Slot, false)
+		e.cond.set(Condition{
+			Reason: "ZONE_FAILED", Severity: Warning, Object: fmt.Sprintf("devices/0/zones/%d", bg.Zone), Since: e.o.Now(),
+			Message: fmt.Sprintf("zone %d cannot be reset and is not used any more: %v", bg.Zone, err),
+		})
+		return true
+	}
+	// The record goes first: extents of the new generation may be published at once.
+	e.records.Lock()
+	e.records.m[bg.Slot] = bgRecord{generation: bg.Generation + 1}
+	e.records.Unlock()
+	e.al.FinishReset(bg.Slot, true)
+	return true
+}
+
+// takeRecords hands over what the next commit is to record.
+func (e *Engine) takeRecords() map[uint32]bgRecord {
+	e.records.Lock()
+	defer e.records.Unlock()
+	m := e.records.m
+	e.records.m = map[uint32]bgRecord{}
+	return m
+}
+
+// returnRecords undoes takeRecords after a failed commit.
+func (e *Engine) returnRecords(m map[uint32]bgRecord) {
+	e.records.Lock()
+	defer e.records.Unlock()
+	for slot, r := range m {
+		if cur, ok := e.records.m[slot]; !ok || cur.generation < r.generation {
+			e.records.m[slot] = r
+		}
+	}
+}
+
+func (e *Engine) putRecords(tx *store.Tx, m map[uint32]bgRecord) error {
+	for slot, r := range m {
+		bg, err := tx.BlockGroup(slot)
+		if err != nil {
+			return err
+		}
+		bg.Generation, bg.AllocOffset, bg.Flags = r.generation, 0, 0
+		if err := tx.PutBlockGroup(bg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
