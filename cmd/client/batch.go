@@ -20,10 +20,12 @@ type batch struct {
 	cancel context.CancelFunc
 	g      errgroup.Group
 
-	mu     sync.Mutex
-	failed failedError
-	first  error // the only one, as long as there is one
-	alone  bool  // first is not printed here but returned
+	alone bool // the first error is not printed here but returned
+
+	mu      sync.Mutex
+	failed  failedError
+	first   error
+	stopped bool // no other task can succeed
 }
 
 // batch returns one that runs jobs tasks at a time. With alone, for a single file named on
@@ -55,8 +57,8 @@ func (b *batch) fail(what string, err error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.ctx.Err() != nil {
-		return // an echo of what ended the batch
+	if b.stopped {
+		return // an echo
 	}
 	code := exitCode(err)
 	b.failed.add(code)
@@ -68,6 +70,7 @@ func (b *batch) fail(what string, err error) {
 		fmt.Fprintf(b.a.err, "client: %s\n", b.a.sentence(err))
 	}
 	if code == exitUnavailable || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		b.stopped = true
 		b.cancel()
 	}
 }

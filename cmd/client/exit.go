@@ -100,6 +100,12 @@ func exitCode(err error) int {
 func (a *app) sentence(err error) string {
 	var e *client.Error
 	if !errors.As(err, &e) {
+		switch err {
+		case context.DeadlineExceeded:
+			return a.tookTooLong()
+		case context.Canceled:
+			return "interrupted"
+		}
 		return err.Error()
 	}
 	// What this program put before the engine's message, "a: ", stays there.

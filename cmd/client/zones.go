@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -36,9 +37,6 @@ func zoneToJSON(z *client.Zone) zoneJSON {
 	}
 }
 
-// zoneLine has room for any zone of a device of 20 TB.
-const zoneLine = "%6s  %-13s  %-12s  %9s  %9s  %9s  %9s  %6s  %s\n"
-
 func (a *app) zonesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "zones",
@@ -53,7 +51,9 @@ JSON: {"zones": [...]}.`,
 			out := listing[*client.Zone]{a: a, key: "zones", text: func(z *client.Zone) error {
 				if !head {
 					head = true
-					fmt.Fprintf(a.out, zoneLine, "zone", "condition", "use", "wp", "capacity", "live", "unusable", "group", "")
+					if err := a.zoneLine("zone", "condition", "use", "wp", "capacity", "live", "unusable", "group", ""); err != nil {
+						return err
+					}
 				}
 				return a.zoneText(zoneToJSON(z))
 			}}
@@ -81,7 +81,12 @@ func (a *app) zoneText(z zoneJSON) error {
 	if z.Quarantined {
 		mark = "quarantined"
 	}
-	_, err := fmt.Fprintf(a.out, zoneLine, fmt.Sprint(z.Zone), z.Condition, z.Use, wp, size(z.Capacity), size(z.Live),
-		size(z.Unusable), group, mark)
+	return a.zoneLine(fmt.Sprint(z.Zone), z.Condition, z.Use, wp, size(z.Capacity), size(z.Live), size(z.Unusable), group, mark)
+}
+
+// zoneLine prints a line of the table; the columns have room for any device.
+func (a *app) zoneLine(columns ...any) error {
+	line := fmt.Sprintf("%6s  %-13s  %-12s  %9s  %9s  %9s  %9s  %6s  %s", columns...)
+	_, err := fmt.Fprintln(a.out, strings.TrimRight(line, " "))
 	return err
 }
