@@ -43,12 +43,16 @@ const (
 
 // Zone is one entry of a zone report. Offsets are bytes from the start of the zone.
 type Zone struct {
-	Index     int
-	Size      int64
-	Capacity  int64
-	WP        int64 // write pointer; Capacity when Full through writing; Size when finished or conventional
+	Index    int
+	Size     int64
+	Capacity int64
+	// WP is the write pointer; Capacity when Full through writing, Size when finished or
+	// conventional, where it was when ReadOnly or Offline. It covers writes under way.
+	WP        int64
 	Condition Condition
-	Resets    uint64 // since the device object was opened
+	// Resets counts how often the zone was emptied since the device object was opened; a
+	// reset of an Empty zone is not counted.
+	Resets uint64
 }
 
 // Stats are exact counts since the device object was opened, and the peaks reached.
@@ -79,25 +83,34 @@ type Device interface {
 	// Report describes zones [first, first+n); n < 0 means all from first on.
 	Report(first, n int) ([]Zone, error)
 	// ReadAt fills p from off in the zone. Reading at or past the write pointer, past the
-	// capacity or across zones is an error (ErrInvalidRead), because for this engine it is always a bug. A finished
-	// zone reads as zeros where it was not written. p is the caller's. Each memory device
-	// and file wants p aligned to 4 KiB for direct I/O but must accept any.
+	// capacity, across zones or where a write of a sequential zone has not returned yet is
+	// ErrInvalidRead, because for this engine it is always a bug. A finished zone reads as
+	// zeros where it was not written. p is the caller's; with direct I/O a p that is not
+	// aligned to the block costs a copy. After an error the content of p means nothing.
 	ReadAt(zone int, off int64, p []byte) error
 	// Write puts bufs at off, which must equal the write pointer. The buffers' total length
 	// must be a multiple of the block; they are the caller's again on return.
 	Write(zone int, off int64, bufs [][]byte) error
 	// Append puts bufs at the write pointer and answers where that was. Concurrent appends to
-	// one zone land in some order without gaps. On an error the write pointer may have moved by none, part
-	// or all of the length. Devices of the SMR dialect emulate it.
+	// one zone land in some order without gaps. After ErrMedia the write pointer may have
+	// moved by none, part or all of the length, over bytes that mean nothing; a refusal moves
+	// it not at all. Devices of the SMR dialect emulate Append. bufs are as in Write.
 	Append(zone int, bufs [][]byte) (off int64, err error)
 	// Flush makes everything acknowledged before the call durable. After an error nothing
 	// acknowledged since the last successful Flush may be believed durable, and a later
 	// successful Flush says nothing about it.
 	Flush() error
-	Open(zone int) error   // explicit open
-	Finish(zone int) error // to Full: gives the active slot back
+	// Open opens the zone explicitly: it keeps its open slot until CloseZone, Finish, Reset or
+	// Full.
+	Open(zone int) error
+	// Finish makes the zone Full and gives its slots back. An Empty zone needs a free active
+	// and open slot for it, a Closed one a free open slot.
+	Finish(zone int) error
+	// CloseZone gives the open slot back and keeps the active one.
 	CloseZone(zone int) error
-	Reset(zone int) error // to Empty: destroys the zone's data at once
+	// Reset makes the zone Empty and destroys its data at once. It waits for reads and writes
+	// of the zone that are under way.
+	Reset(zone int) error
 	// Stats is a snapshot of the counters.
 	Stats() Stats
 	// Close releases the device. It does not flush.
