@@ -79,7 +79,8 @@ func TestFailingFile(t *testing.T) {
 	if n := d.Stats().Flushes; n != 1 {
 		t.Errorf("a failed flush was counted: %d", n)
 	}
-	if err := errors.Join(appendOne(0), d.Flush(), d.Close()); err != nil {
+	// Nothing is written in between: the flush must remember what the failed one owed.
+	if err := errors.Join(d.Flush(), d.Close()); err != nil {
 		t.Fatal(err)
 	}
 	d, err := Open(path, Options{})
@@ -87,7 +88,7 @@ func TestFailingFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if r, _ := d.Report(0, 1); r[0].WP != 4*extent.BlockSize {
+	if r, _ := d.Report(0, 1); r[0].WP != 3*extent.BlockSize {
 		t.Errorf("the flush after a failed one lost the write pointer: %d", r[0].WP)
 	}
 }
