@@ -76,8 +76,13 @@ func unseal(b bucketID, key, value []byte) ([]byte, error) {
 	return payload, nil
 }
 
+// maxKeyShown bounds how much of a key, which may be damaged, errors show.
+const maxKeyShown = 24
+
 // object names a record in an error: bucket and key in hex.
-func (b bucketID) object(key []byte) string { return fmt.Sprintf("%s %x", b, key) }
+func (b bucketID) object(key []byte) string {
+	return fmt.Sprintf("%s %x", b, key[:min(len(key), maxKeyShown)])
+}
 
 func corrupt(op, object, msg string) error {
 	return errdefs.New(errdefs.Corruption, errdefs.ReasonCorruption, op, object, msg)

@@ -82,8 +82,8 @@ type Store struct {
 
 	commits  atomic.Uint64
 	sequence atomic.Uint64 // of the last commit of this run
-	size    atomic.Int64 // FileBytes
-	failure atomic.Pointer[error]
+	size     atomic.Int64  // FileBytes
+	failure  atomic.Pointer[error]
 	// wedged is set when bbolt panicked with locks that cannot be given back: no more
 	// transactions can begin.
 	wedged atomic.Bool

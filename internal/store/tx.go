@@ -139,7 +139,8 @@ type cursor struct {
 	tx *Tx
 	b  bucketID
 	c  *bbolt.Cursor
-	// at is the raw key of the last record met, damaged or not.
+	// at is a copy of the key of the damaged record that the last move met; nil if it met
+	// none and when bbolt failed.
 	at []byte
 }
 
@@ -152,12 +153,13 @@ func (tx *Tx) cursor(b bucketID) *cursor {
 }
 
 func (c *cursor) open(k, v []byte) ([]byte, []byte, error) {
-	c.at = k
 	if k == nil {
 		return nil, nil, nil
 	}
 	p, err := unseal(c.b, k, v)
 	if err != nil {
+		// Not k itself: its length is as doubtful as the rest, so it may fault later.
+		c.at = bytes.Clone(k[:min(len(k), maxKeyShown)])
 		return nil, nil, err
 	}
 	return k, p, nil
@@ -168,6 +170,7 @@ func (c *cursor) seek(key []byte) (k, p []byte, err error) {
 	if c.c == nil {
 		return nil, nil, nil
 	}
+	c.at = nil
 	defer c.tx.guard(c.b, &err)
 	return c.open(c.c.Seek(key))
 }
@@ -176,6 +179,7 @@ func (c *cursor) next() (k, p []byte, err error) {
 	if c.c == nil {
 		return nil, nil, nil
 	}
+	c.at = nil
 	defer c.tx.guard(c.b, &err)
 	return c.open(c.c.Next())
 }

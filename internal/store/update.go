@@ -178,7 +178,8 @@ func (s *Store) commit(b *bbolt.Tx) (err error) {
 	switch {
 	case err == nil:
 		s.commits.Add(1)
-		return s.noteSize()
+		s.noteSize()
+		return nil
 	case errors.Is(err, bolterrors.ErrMaxSizeReached):
 		return s.noRoom(s.Stats())
 	}
@@ -198,15 +199,13 @@ func (s *Store) commitGuarded(b *bbolt.Tx) (err error) {
 	return err
 }
 
-// noteSize remembers how far the file is in use.
-func (s *Store) noteSize() error {
-	b, err := s.begin(false)
-	if err != nil {
-		return err
+// noteSize remembers how far the file is in use. What goes wrong here is the next
+// transaction's to report: the commit stands.
+func (s *Store) noteSize() {
+	if b, err := s.begin(false); err == nil {
+		s.size.Store(b.Size())
+		s.rollback(b)
 	}
-	s.size.Store(b.Size())
-	s.rollback(b)
-	return nil
 }
 
 const (
