@@ -388,6 +388,7 @@ func (e *Engine) retireClosing() {
 			e.quarantine(slot, z, true, err)
 			continue
 		}
+		e.note(slot, bgRecord{finished: true})
 		e.al.Retire(slot)
 	}
 	e.resetKick.set()

@@ -148,7 +148,7 @@ func (e *Engine) recoverGroup(g store.BlockGroup, z zone.Zone) (alloc.BlockGroup
 			return bg, nil
 		}
 		e.report("WRITE_POINTER_BEHIND", Info, z.Index, fmt.Sprintf("the write pointer of zone %d is at %d, the metadata says %d; nothing lives above it", z.Index, wp, g.AllocOffset))
-	} else if wp > g.AllocOffset {
+	} else if wp > g.AllocOffset && (z.Condition != zone.Full || g.Flags&store.BGFinished == 0) {
 		e.report("WRITE_POINTER_AHEAD", Info, z.Index, fmt.Sprintf("the write pointer of zone %d is at %d, the metadata says %d; the tail is unusable", z.Index, wp, g.AllocOffset))
 	}
 	bg.AllocOffset = wp
@@ -181,7 +181,7 @@ func (e *Engine) recoverDead(bg *alloc.BlockGroup, g store.BlockGroup, z zone.Zo
 	}
 	bg.State, bg.AllocOffset = alloc.Empty, 0
 	bg.Generation++
-	e.records.m[g.Slot] = bgRecord{generation: bg.Generation}
+	e.note(g.Slot, bgRecord{generation: bg.Generation})
 	return nil
 }
 
@@ -233,6 +233,7 @@ func (e *Engine) makeRoomForLabel(groups []alloc.BlockGroup, zones []zone.Zone) 
 			return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.Open", fmt.Sprintf("finish of zone %d", e.zones[i]), err)
 		}
 		groups[i].State = alloc.Full
+		e.note(groups[i].Slot, bgRecord{finished: true})
 	}
 	return nil
 }

@@ -6,8 +6,22 @@ import (
 	"github.com/shingle-store/shingle/internal/store"
 )
 
-// bgRecord is what the next commit records of a block group whose zone was reset.
-type bgRecord struct{ generation uint64 }
+// bgRecord is what the next commit records of a block group whose zone was reset, finished, or
+// both in this order.
+type bgRecord struct {
+	generation uint64 // after the reset; 0: it was not reset
+	finished   bool   // before it was full, so that the next open is not surprised by its write pointer
+}
+
+// note merges what happened to a block group into what the next commit records.
+func (e *Engine) note(slot uint32, r bgRecord) {
+	e.records.Lock()
+	defer e.records.Unlock()
+	if r.generation == 0 {
+		r.generation = e.records.m[slot].generation
+	}
+	e.records.m[slot] = r
+}
 
 // resetter finishes zones that left allocation early and resets those with nothing live. alloc
 // hands a block group out only after the transaction that freed its last part is durable; the
@@ -52,9 +66,7 @@ func (e *Engine) resetOne() bool {
 		return true
 	}
 	// The record goes first: extents of the new generation may be published at once.
-	e.records.Lock()
-	e.records.m[bg.Slot] = bgRecord{generation: bg.Generation + 1}
-	e.records.Unlock()
+	e.note(bg.Slot, bgRecord{generation: bg.Generation + 1})
 	e.al.FinishReset(bg.Slot, true)
 	return true
 }
@@ -73,8 +85,10 @@ func (e *Engine) returnRecords(m map[uint32]bgRecord) {
 	e.records.Lock()
 	defer e.records.Unlock()
 	for slot, r := range m {
-		if cur, ok := e.records.m[slot]; !ok || cur.generation < r.generation {
+		if cur, ok := e.records.m[slot]; !ok {
 			e.records.m[slot] = r
+		} else if cur.generation == 0 { // finished after what the commit was to record
+			e.records.m[slot] = bgRecord{generation: r.generation, finished: true}
 		}
 	}
 }
@@ -85,7 +99,12 @@ func (e *Engine) putRecords(tx *store.Tx, m map[uint32]bgRecord) error {
 		if err != nil {
 			return err
 		}
-		bg.Generation, bg.AllocOffset, bg.Flags = r.generation, 0, 0
+		if r.generation > 0 {
+			bg.Generation, bg.AllocOffset, bg.Flags = r.generation, 0, 0
+		}
+		if r.finished {
+			bg.Flags |= store.BGFinished
+		}
 		if err := tx.PutBlockGroup(bg); err != nil {
 			return err
 		}
