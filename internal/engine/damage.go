@@ -54,6 +54,14 @@ func (e *Engine) locate(f *file, x store.Piece, block int64) *CorruptionDetail {
 		Name: e.nameOf(f.id), FileID: f.id, Zone: e.zoneOf(slot),
 		Address: x.Addr + extent.Addr(block*extent.BlockSize), ZoneOff: zoneOff + block*extent.BlockSize,
 	}
+	bytes := pieceBytes(x, block)
+	d.Offset, d.Length = bytes.Off, bytes.Len()
+	return d
+}
+
+// pieceBytes returns the bytes of the file that hang on a stored block of the piece, counted from
+// its first: those in the block, or in its whole frame.
+func pieceBytes(x store.Piece, block int64) extent.Range {
 	start, n := x.FileOff-x.Skip, int64(extent.BlockSize)
 	if x.Codec == extent.CodecNone {
 		start += block * extent.BlockSize
@@ -67,7 +75,5 @@ func (e *Engine) locate(f *file, x store.Piece, block int64) *CorruptionDetail {
 			start += n
 		}
 	}
-	d.Offset = max(start, x.FileOff)
-	d.Length = min(start+n, x.FileOff+x.Len) - d.Offset
-	return d
+	return extent.Range{Off: start, End: start + n}.Intersect(extent.Range{Off: x.FileOff, End: x.FileOff + x.Len})
 }
