@@ -1,0 +1,68 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/shingle-store/shingle/internal/errdefs"
+)
+
+// Exit statuses, as the help says.
+const (
+	exitOK       = 0
+	exitError    = 1
+	exitUsage    = 2
+	exitProblems = 4
+)
+
+// usageError is a command line, or an environment, that makes no sense.
+type usageError struct{ msg string }
+
+func (e *usageError) Error() string { return e.msg }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// problemsError says that check found problems, which were printed already.
+type problemsError struct{ n int }
+
+func (e *problemsError) Error() string { return fmt.Sprintf("%d problems found", e.n) }
+
+// explain prints err as one sentence, unless that was done, and returns the exit status.
+func (a *app) explain(err error) int {
+	var usage *usageError
+	var problems *problemsError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &problems):
+		return exitProblems
+	}
+	fmt.Fprintf(a.err, "engine: %s\n", sentence(err))
+	if errors.As(err, &usage) {
+		return exitUsage
+	}
+	return exitError
+}
+
+// sentence says what went wrong, and to what, without the names of functions.
+func sentence(err error) string {
+	e, ok := err.(*errdefs.Error)
+	if !ok {
+		return err.Error()
+	}
+	var parts []string
+	if e.Object != "" && !strings.Contains(e.Msg, e.Object) {
+		parts = append(parts, e.Object)
+	}
+	if e.Msg != "" {
+		parts = append(parts, e.Msg)
+	}
+	switch {
+	case e.Err != nil && e.Msg == "":
+		parts = append(parts, sentence(e.Err))
+	case e.Msg == "":
+		parts = append(parts, e.Kind.String())
+	}
+	return strings.Join(parts, ": ")
+}

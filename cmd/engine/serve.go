@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	"github.com/shingle-store/shingle/internal/config"
+	"github.com/shingle-store/shingle/internal/engine"
+	"github.com/shingle-store/shingle/internal/errdefs"
+	"github.com/shingle-store/shingle/internal/server"
+)
+
+func (a *app) serveCommand(name, help string) *cobra.Command {
+	cmd := &cobra.Command{Use: name, Short: "serve a store over gRPC", Long: help, Args: noArguments}
+	resolve := a.settle(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		c, err := resolve()
+		if err != nil {
+			return err
+		}
+		// Room for two: the second one must be seen while the first is being obeyed.
+		signals := make(chan os.Signal, 2)
+		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+		defer signal.Stop(signals)
+		return a.serve(c, signals)
+	}
+	return cmd
+}
+
+// service is a run of the engine.
+type service struct {
+	c      config.Config
+	log    *slog.Logger
+	server *server.Server
+	grpc   *grpc.Server
+	admin  *admin
+	engine *engine.Engine
+	fresh  bool       // the store was made by this run
+	failed chan error // a listener broke
+}
+
+// serve runs the engine until a signal, and then stops it in order.
+func (a *app) serve(c config.Config, signals <-chan os.Signal) (err error) {
+	s := &service{c: c, failed: make(chan error, 2)}
+	s.log = slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: c.LogLevel}))
+	// The port first: two engines started by mistake must not make two stores.
+	lis, err := listen("--listen", c.Listen)
+	if err != nil {
+		return err
+	}
+	defer lis.Close()
+	if !isLoopback(lis.Addr()) {
+		s.log.Warn("serving beyond this machine without encryption or authentication; keep --listen on a loopback address unless the network is yours", "listen", c.Listen)
+	}
+	if c.AdminListen != "" {
+		admin, err := listen("--admin-listen", c.AdminListen)
+		if err != nil {
+			return err
+		}
+		if !isLoopback(admin.Addr()) {
+			s.log.Warn("admin pages are open to the network", "admin-listen", c.AdminListen)
+		}
+		s.admin = newAdmin()
+		defer s.admin.close()
+		go func() { s.failed <- s.admin.serve(admin) }()
+	}
+	f, err := openFolder(c, true)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	version, revision := build()
+	o := server.Options{Version: version, Revision: revision, Logger: s.log, Now: time.Now}
+	s.server = server.New(nil, o)
+	s.grpc = server.NewGRPC(o)
+	s.server.Register(s.grpc)
+	go func() { s.failed <- s.grpc.Serve(lis) }()
+	defer s.grpc.Stop()
+
+	stopped, err := s.open(f, signals)
+	if err != nil || stopped {
+		return err
+	}
+	line := s.ready(lis.Addr(), f)
+	if _, err = fmt.Fprintln(a.out, line); err == nil {
+		select {
+		case sig := <-signals:
+			s.log.Info("stopping: no new work is taken; a second signal ends at once", "signal", sig.String())
+		case err = <-s.failed:
+		}
+	}
+	go exitOnSignal(signals)
+	if serr := s.stop(); err == nil {
+		err = serr
+	}
+	return err
+}
+
+// exitOnSignal ends the process at the next signal. What was synced is safe: it is as a crash.
+func exitOnSignal(signals <-chan os.Signal) {
+	<-signals
+	os.Exit(exitError)
+}
+
+// open opens the engine while health checks hear NOT_SERVING. A signal before that is done ends it,
+// and stopped is true: recovery writes nothing that a crash could hurt.
+func (s *service) open(f *folder, signals <-chan os.Signal) (stopped bool, err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- s.openEngine(ctx, f) }()
+	select {
+	case err = <-done:
+		if err != nil {
+			return false, err
+		}
+	case <-signals:
+		stopped = true
+	case err = <-s.failed:
+		stopped = true
+	}
+	if stopped {
+		cancel()
+		go exitOnSignal(signals)
+		oerr := <-done
+		if oerr == nil {
+			oerr = s.engine.Close(context.Background())
+		}
+		if err == nil && !errors.Is(oerr, context.Canceled) {
+			err = oerr
+		}
+		return true, err
+	}
+	s.server.Attach(s.engine)
+	s.setServing(true)
+	return false, nil
+}
+
+func (s *service) openEngine(ctx context.Context, f *folder) error {
+	d, fresh, err := f.prepare(s.c)
+	if err != nil {
+		return err
+	}
+	s.fresh = fresh
+	s.engine, err = engine.Open(ctx, engine.Options{
+		Device: d, MetadataPath: f.metadata(), MetadataLimit: s.c.MetadataLimit, Compression: s.c.Compression,
+		NoDelalloc: s.c.NoDelalloc, DirtyLimit: s.c.DirtyLimit, MaxWait: s.c.MaxWait,
+		Now: time.Now, Random: rand.Reader, Logger: s.log,
+	})
+	return err
+}
+
+func (s *service) setServing(ok bool) {
+	s.server.SetServing(ok)
+	if s.admin != nil {
+		s.admin.serving.Store(ok)
+	}
+}
+
+// ready is the line that says where to find what.
+func (s *service) ready(addr net.Addr, f *folder) string {
+	what := config.Describe(s.engine.Geometry())
+	if s.fresh {
+		what = "new store, " + what
+	}
+	var notes strings.Builder
+	if s.engine.Info().ReadOnly {
+		notes.WriteString("; read-only")
+	}
+	bad := 0
+	for _, c := range s.engine.Conditions() {
+		if c.Severity > engine.Info {
+			bad++
+		}
+	}
+	if bad > 0 {
+		fmt.Fprintf(&notes, "; %d things need attention: see `client info`", bad)
+	}
+	return fmt.Sprintf("serving on %s, data in %s (%s)%s", addr, f.path, what, notes.String())
+}
+
+// stop ends the run in order: no new work, calls under way end or are ended, everything received
+// becomes durable.
+func (s *service) stop() error {
+	s.setServing(false)
+	s.engine.Draining()
+	s.server.Drain()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.grpc.GracefulStop()
+	}()
+	t := time.NewTimer(s.c.DrainTimeout)
+	defer t.Stop()
+	select {
+	case <-ended:
+	case <-t.C:
+		s.log.Warn("calls still under way are ended", "drain-timeout", s.c.DrainTimeout)
+		s.grpc.Stop()
+		<-ended
+	}
+	return s.engine.Close(context.Background())
+}
+
+// listen opens a TCP listener, or says which flag to change.
+func listen(flag, addr string) (net.Listener, error) {
+	lis, err := net.Listen("tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, errdefs.New(errdefs.Unavailable, errdefs.ReasonInUse, "engine.listen", addr, fmt.Sprintf(
+			"another program listens on %s already; stop it or choose another %s", addr, flag))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on %s, choose another %s: %w", addr, flag, err)
+	}
+	return lis, nil
+}
+
+func isLoopback(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
