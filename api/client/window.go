@@ -2,17 +2,45 @@ package client
 
 import (
 	"fmt"
+	"sync"
+
+	"google.golang.org/grpc/mem"
 
 	"github.com/shingle-store/shingle/internal/csum"
+	"github.com/shingle-store/shingle/internal/wire"
 )
 
 // message is one piece of a write as it goes over the wire. pos is its place in the stream
-// (the sum of the lengths before it), off its place in the file. data is never changed after
-// push, since a transport may still be reading it.
+// (the sum of the lengths before it), off its place in the file. buf counts who reads data: the
+// window, and transports, of which one of a broken stream may outlast the message.
 type message struct {
 	pos, off int64
 	data     []byte
 	crc      uint32
+	buf      mem.Buffer
+}
+
+// parts are message buffers of full size. Fresh ones cost more in page faults than the copy
+// into them does.
+var parts = sync.Pool{New: func() any { p := make([]byte, messageSize); return &p }}
+
+// newPart returns an empty message buffer with room for n bytes. Its content is arbitrary.
+func newPart(n int) []byte {
+	if n == messageSize {
+		return (*parts.Get().(*[]byte))[:0]
+	}
+	return make([]byte, 0, n)
+}
+
+// partBuffer counts readers of data; memory of full size goes back when the last has gone.
+func partBuffer(data []byte) mem.Buffer {
+	if cap(data) != messageSize {
+		return mem.SliceBuffer(data)
+	}
+	return wire.Buffer(data, func() {
+		data = data[:messageSize]
+		parts.Put(&data)
+	})
 }
 
 func (m *message) end() int64 { return m.pos + int64(len(m.data)) }
@@ -58,9 +86,9 @@ func (w *window) fits(n int) bool {
 	return held == 0 || held+int64(n) <= w.limit
 }
 
-// push takes data for file offset off; the window owns data from now on.
+// push takes data, which newPart made, for file offset off; the window owns it from now on.
 func (w *window) push(off int64, data []byte) {
-	m := &message{pos: w.accepted, off: off, data: data, crc: csum.Sum(data)}
+	m := &message{pos: w.accepted, off: off, data: data, crc: csum.Sum(data), buf: partBuffer(data)}
 	w.msgs = append(w.msgs, m)
 	w.accepted = m.end()
 	w.crc = csum.Combine(w.crc, m.crc, int64(len(data)))
@@ -93,6 +121,7 @@ func (w *window) progress(received, durable int64) (further bool, err error) {
 	}
 	drop := 0
 	for drop < w.next && w.msgs[drop].end() <= w.durable {
+		w.msgs[drop].buf.Free()
 		w.msgs[drop] = nil
 		drop++
 	}
@@ -117,14 +146,23 @@ func (w *window) rewind(pos int64) error {
 		cut := pos - m.pos
 		head := &message{pos: m.pos, off: m.off, data: m.data[:cut:cut]}
 		tail := &message{pos: pos, off: m.off + cut, data: m.data[cut:]}
-		head.crc = csum.Sum(head.data)
-		tail.crc = csum.Sum(tail.data)
+		// The two share memory that is left to the garbage collector.
+		head.crc, head.buf = csum.Sum(head.data), mem.SliceBuffer(head.data)
+		tail.crc, tail.buf = csum.Sum(tail.data), mem.SliceBuffer(tail.data)
 		w.msgs = append(w.msgs[:i:i], append([]*message{head, tail}, w.msgs[i+1:]...)...)
 		i++
 	}
 	w.next = i
 	w.received = pos
 	return nil
+}
+
+// release lets go of everything; the window is of no use afterwards.
+func (w *window) release() {
+	for _, m := range w.msgs {
+		m.buf.Free()
+	}
+	w.msgs, w.next = nil, 0
 }
 
 // intact reports whether every held message still has the checksum it was pushed with.

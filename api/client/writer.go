@@ -191,7 +191,7 @@ func (w *Writer) roomLocked() ([]byte, error) {
 		return nil, err
 	}
 	if w.callers.part == nil {
-		w.callers.part = make([]byte, 0, w.messageLocked())
+		w.callers.part = newPart(w.messageLocked())
 	}
 	p := w.callers.part
 	return p[len(p):cap(p)], nil
@@ -199,11 +199,11 @@ func (w *Writer) roomLocked() ([]byte, error) {
 
 // messageLocked is the capacity of the next message. A file that is known to be small does not
 // cost a whole one; the byte over its size is for ReadFrom to see the end of its source.
-func (w *Writer) messageLocked() int64 {
+func (w *Writer) messageLocked() int {
 	if w.o.ExpectedSize == nil {
 		return messageSize
 	}
-	return min(max(*w.o.ExpectedSize-w.callers.off+1, 512), messageSize)
+	return int(min(max(*w.o.ExpectedSize-w.callers.off+1, 512), messageSize))
 }
 
 // filledLocked counts k bytes more in the message being filled and hands it on if it is full.

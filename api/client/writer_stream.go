@@ -32,7 +32,12 @@ type attempt struct {
 // run talks to the engine until the write is finished or has failed.
 func (w *Writer) run() {
 	defer close(w.done)
-	defer w.cancel()
+	defer func() {
+		w.cancel()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.win.release()
+	}()
 	pause := w.c.patience()
 	fruitless, checksums := 0, 0
 	for tries := 0; ; tries++ {
@@ -245,7 +250,9 @@ func (w *Writer) send(a *attempt, st writeStream) error {
 		if err != nil {
 			return err
 		}
-		if err := st.SendMsg(req); err != nil {
+		err = st.SendMsg(req)
+		req.Free()
+		if err != nil {
 			if errors.Is(err, io.EOF) {
 				return io.EOF
 			}
@@ -277,7 +284,8 @@ func (w *Writer) nextRequest(a *attempt) (*wire.WriteRequest, error) {
 	}
 }
 
-// requestLocked makes the next message of the stream, or returns nil if there is none now.
+// requestLocked makes the next message of the stream, or returns nil if there is none now. The
+// caller frees it.
 func (w *Writer) requestLocked(a *attempt) *wire.WriteRequest {
 	req := &shinglev1.WriteRequest{}
 	out := &wire.WriteRequest{Header: req}
@@ -296,7 +304,8 @@ func (w *Writer) requestLocked(a *attempt) *wire.WriteRequest {
 	if m != nil {
 		something = true
 		req.Offset, req.Crc32C = &m.off, &m.crc
-		out.Data = mem.BufferSlice{mem.SliceBuffer(m.data)}
+		m.buf.Ref()
+		out.Data = mem.BufferSlice{m.buf}
 	}
 	sent := w.win.sent()
 	if w.want.sync > max(a.synced, w.win.durable) && sent >= w.want.sync {
