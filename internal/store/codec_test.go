@@ -145,7 +145,7 @@ func TestDecodersRefuseWhatCannotBe(t *testing.T) {
 		{"block group key", bBlockGroups, key64(1), nil},
 		{"node kind", bNodes, key64(1), putUint(nil, 1, 3)},
 		{"node size", bNodes, key64(1), putUint(putUint(nil, 1, 1), 4, extent.MaxFileSize+1)},
-		{"inline too long", bNodes, key64(1), putBytes(putUint(nil, 1, 1), 14, putBytes(nil, 3, make([]byte, extent.MaxInlineSize+1)))},
+		{"inline too long", bNodes, key64(1), putBytes(putUint(nil, 1, 1), 14, putBytes(nil, 3, make([]byte, extent.MaxCutInlineSize+1)))},
 		{"name without node", bNames, nameKey(1, "a"), nil},
 		{"empty file extent", bFileExtents, key64(1, 0), nil},
 		{"file extent past the end", bFileExtents, key64(1, extent.MaxFileSize), putUint(nil, 1, 1)},

@@ -58,9 +58,9 @@ func randomChange(tx *Tx, rng *rand.Rand, next *extent.Addr) error {
 
 // TestStatesInsideACommit tears a run of commits at every kind of point and opens the result.
 func TestStatesInsideACommit(t *testing.T) {
-	commits, states := 60, 6
+	commits, states := 25, 5
 	if testing.Short() {
-		commits, states = 15, 3
+		commits, states = 6, 2
 	}
 	for _, unsynced := range []bool{false, true} {
 		t.Run(fmt.Sprint("freelist unsynced ", unsynced), func(t *testing.T) {

@@ -91,9 +91,9 @@ func TestDamagedFilesNeverEndTheProcess(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race build checks pointers and throws where bbolt would only fault")
 	}
-	n := 100
+	n := 60
 	if testing.Short() {
-		n = 20
+		n = 10
 	}
 	dir := t.TempDir()
 	path := filepath.Join(dir, "meta")

@@ -1,7 +1,9 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
@@ -104,14 +106,14 @@ func (tx *Tx) checkInsert(file uint64, fileOff int64, exts []NewExtent) error {
 		if err := tx.checkNewExtent(n); err != nil {
 			return err
 		}
-		// Extents of one call may not overlap each other either; there are few of them.
-		for j := range exts[:i] {
-			o := &exts[j]
-			if n.Addr < o.Addr+extent.Addr(o.Blocks*extent.BlockSize) && o.Addr < n.Addr+extent.Addr(n.Blocks*extent.BlockSize) {
-				return errdefs.Invalid(op, "extents", "overlap each other")
-			}
-		}
 		end += n.Length
+	}
+	byAddr := slices.Clone(exts)
+	slices.SortFunc(byAddr, func(a, b NewExtent) int { return cmp.Compare(a.Addr, b.Addr) })
+	for i := 1; i < len(byAddr); i++ {
+		if below := &byAddr[i-1]; below.Addr+extent.Addr(below.Blocks*extent.BlockSize) > byAddr[i].Addr {
+			return errdefs.Invalid(op, "extents", "overlap each other")
+		}
 	}
 	if fileOff < 0 || end > extent.MaxFileSize {
 		return errdefs.Invalid(op, "offset", "is out of range")

@@ -20,9 +20,9 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
-		f.Value.Set("30")
+		f.Value.Set("20")
 		if testing.Short() {
-			f.Value.Set("6")
+			f.Value.Set("4")
 		}
 	}
 	goleak.VerifyTestMain(m)

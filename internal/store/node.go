@@ -24,7 +24,7 @@ const (
 type Inline struct {
 	Codec  extent.Codec
 	RawLen int64  // bytes of file data, 1..extent.MaxFrameSize
-	Data   []byte // stored form, at most extent.MaxInlineSize
+	Data   []byte // stored form, at most extent.MaxCutInlineSize
 }
 
 // Node is a file or directory (docs/format.md 2.4). Times are ns since 1970. Pointers are
@@ -209,7 +209,7 @@ func (n *Node) decodeInline(f field) error {
 		case 2:
 			return number(f, &in.RawLen, extent.MaxFrameSize)
 		case 3:
-			d, err := f.bytes(extent.MaxInlineSize)
+			d, err := f.bytes(extent.MaxCutInlineSize)
 			in.Data = slices.Clone(d)
 			return err
 		}
@@ -245,7 +245,7 @@ func (tx *Tx) PutNode(n Node) error {
 		return errdefs.Invalid(op, "size", "is out of range")
 	case n.StoredBytes < 0 || n.AllocatedBytes < 0:
 		return internal(op, nodeObject(n.ID), "byte counts fell below zero")
-	case n.Inline != nil && (n.Inline.RawLen < 1 || n.Inline.RawLen > extent.MaxFrameSize || len(n.Inline.Data) > extent.MaxInlineSize):
+	case n.Inline != nil && (n.Inline.RawLen < 1 || n.Inline.RawLen > extent.MaxFrameSize || len(n.Inline.Data) > extent.MaxCutInlineSize):
 		return errdefs.Invalid(op, "inline", "is out of range")
 	}
 	b := n.encode()

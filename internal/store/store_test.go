@@ -381,5 +381,12 @@ func TestInsertRefusals(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
+	err := s.Update(func(tx *Tx) error {
+		_, err := tx.InsertExtents(10, 1<<20, []NewExtent{
+			rawExtent(2*testZone, 8192), rawExtent(3*testZone, 4096), rawExtent(2*testZone+4096, 4096),
+		})
+		return err
+	})
+	wantKind(t, err, errdefs.InvalidArgument, "")
 	wantSound(t, s)
 }
