@@ -90,11 +90,18 @@ func (e *Engine) Usage() Usage {
 	return u
 }
 
-// Totals adds up all files: logical and stored bytes. It reads every node, so it costs as much as
-// there are files; Usage does not.
+// Totals is Usage with the files and extents counted and added up. It reads every node and every
+// extent record, so it costs as much as there are; Usage does not.
 func (e *Engine) Totals() (Usage, error) {
 	u := e.Usage()
 	err := e.st.View(func(tx *store.Tx) error {
+		err := tx.Extents(0, func(store.Extent) bool {
+			u.Extents++
+			return true
+		})
+		if err != nil {
+			return err
+		}
 		return tx.Nodes(0, func(n store.Node) bool {
 			if n.Kind == store.File {
 				u.Files++

@@ -63,7 +63,11 @@ func (s *storeService) GetUsage(ctx context.Context, _ *shinglev1.GetUsageReques
 	if err != nil {
 		return nil, s.status(ctx, err)
 	}
-	return &shinglev1.GetUsageResponse{Usage: usageProto(e.Usage())}, nil
+	u, err := e.Totals()
+	if err != nil {
+		return nil, s.status(ctx, err)
+	}
+	return &shinglev1.GetUsageResponse{Usage: usageProto(u)}, nil
 }
 
 // ListConditions implements the RPC.
