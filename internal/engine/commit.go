@@ -26,12 +26,15 @@ type filePublication struct {
 // beforeCommit runs in the group commit's goroutine before each transaction: it flushes the
 // device and answers what to publish with the changes of that batch.
 func (e *Engine) beforeCommit() (store.Change, func(error), error) {
-	p := e.collectPlaced()
+	p := e.collectPlaced(false)
 	if p.appended() {
 		if err := e.flush(); err != nil {
 			e.suspect(err)
-			p = e.collectPlaced() // inline data needs no device
+			p = e.collectAgain(p) // inline data needs no device, all else the next flush
 		}
+	}
+	for e.dropLost() {
+		p = e.collectAgain(p)
 	}
 	p.records = e.takeRecords()
 	for _, fp := range p.files {
@@ -41,8 +44,8 @@ func (e *Engine) beforeCommit() (store.Change, func(error), error) {
 }
 
 // collectPlaced returns, for each file with something placed, the longest run of placed ranges
-// from the head of its queue.
-func (e *Engine) collectPlaced() *publication {
+// from the head of its queue; with inlineOnly it ends before the first one with appended data.
+func (e *Engine) collectPlaced(inlineOnly bool) *publication {
 	e.ready.Lock()
 	files := e.ready.files
 	e.ready.files = map[*file]struct{}{}
@@ -52,7 +55,7 @@ func (e *Engine) collectPlaced() *publication {
 		fp := &filePublication{f: f}
 		f.mu.Lock()
 		for _, o := range f.mu.queue {
-			if o.state != placed {
+			if o.state != placed || inlineOnly && o.inline == nil {
 				break
 			}
 			fp.ranges = append(fp.ranges, o)
@@ -61,6 +64,15 @@ func (e *Engine) collectPlaced() *publication {
 		p.files = append(p.files, fp)
 	}
 	return p
+}
+
+// collectAgain collects what needs no flush of the same files and those that came since.
+func (e *Engine) collectAgain(p *publication) *publication {
+	for _, fp := range p.files {
+		e.placedFile(fp.f)
+	}
+	e.group.Kick() // what is left out goes with the next batch
+	return e.collectPlaced(true)
 }
 
 func (p *publication) appended() bool {
@@ -286,37 +298,4 @@ func (e *Engine) putBack(p *publication, err error) {
 func (e *Engine) flush() error {
 	e.count.flushes.Add(1)
 	return e.dev.Flush()
-}
-
-// suspect handles a failed device flush: everything appended since the last good one may be
-// gone, and no later flush can tell. The zones written to are finished, the ranges are placed
-// again from memory, and ranges being placed right now find out by the epoch.
-func (e *Engine) suspect(cause error) {
-	e.o.Logger.Error("device flush failed; appending everything since the last good flush again", "error", cause)
-	e.count.flushErrors.Add(1)
-	e.suspectEpoch.Add(1)
-	e.al.SuspectAll()
-	for _, f := range e.busyFiles() {
-		f.mu.Lock()
-		var again []*ordered
-		for _, o := range f.mu.queue {
-			if o.state == placed && o.inline == nil {
-				o.state = placing
-				again = append(again, o)
-			}
-		}
-		f.mu.Unlock()
-		for _, o := range again {
-			e.unplace(o)
-			e.count.rangesInFlight.Add(1)
-			if o.redone++; o.redone > redoTries {
-				e.count.rangesInFlight.Add(-1)
-				e.giveUp(o, flushGivenUp(o))
-				continue
-			}
-			e.spawn(func() { e.runRange(o) })
-		}
-		e.release(f)
-	}
-	e.retireClosing()
 }

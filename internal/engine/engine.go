@@ -68,17 +68,17 @@ type Engine struct {
 		next, limit uint64
 	}
 
-	generation   atomic.Int64 // low part
-	reserved     atomic.Int64 // bytes that writes hold reserved
-	stuck        atomic.Int64 // of them, bytes that cannot be made durable
-	waiting      atomic.Int64 // bytes placed by nodelalloc and not committed
-	memWaiters   atomic.Int64
-	orphans      atomic.Int64 // deleted files not freed yet
-	resetting    atomic.Int64
-	suspectEpoch atomic.Uint64
-	closing      atomic.Bool // a block group waits to be finished
-	draining     atomic.Bool
-	failure      atomic.Pointer[error]
+	generation atomic.Int64 // low part
+	reserved   atomic.Int64 // bytes that writes hold reserved
+	stuck      atomic.Int64 // of them, bytes that cannot be made durable
+	waiting    atomic.Int64 // bytes placed by nodelalloc and not committed
+	memWaiters atomic.Int64
+	orphans    atomic.Int64 // deleted files not freed yet
+	resetting  atomic.Int64
+	doubt      doubt
+	closing    atomic.Bool // a block group waits to be finished
+	draining   atomic.Bool
+	failure    atomic.Pointer[error]
 
 	flushKick, pressure, orphanKick, resetKick kick
 

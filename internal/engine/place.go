@@ -16,29 +16,6 @@ import (
 	"github.com/shingle-store/shingle/internal/zone"
 )
 
-// placeUntilSound places the range, again if a flush failed meanwhile: what was appended before
-// the failure may not be there.
-func (e *Engine) placeUntilSound(o *ordered) error {
-	for {
-		epoch := e.suspectEpoch.Load()
-		if err := e.place(o); err != nil {
-			return err
-		}
-		if e.suspectEpoch.Load() == epoch {
-			return nil
-		}
-		e.unplace(o)
-		if o.redone++; o.redone > redoTries {
-			return flushGivenUp(o)
-		}
-	}
-}
-
-func flushGivenUp(o *ordered) error {
-	return errdefs.New(errdefs.Device, errdefs.ReasonSyncFailed, "engine.place", fmt.Sprintf("file %d range [%d, %d)", o.f.id, o.rng.Off, o.end),
-		fmt.Sprintf("device flush failed %d times; the data cannot be made durable", o.redone))
-}
-
 // place stores the range: inline, raw or compressed. On an error nothing of it is placed and
 // its reservation is whole again.
 func (e *Engine) place(o *ordered) error {
@@ -289,16 +266,21 @@ func trim(pieces [][]byte, n int64) [][]byte {
 // allocate turns up to want reserved bytes into a grant in a block group whose zone is open and
 // has its header. It waits while active slots are on their way back.
 func (e *Engine) allocate(want int64) (alloc.Grant, error) {
-	for {
+	for tries := 0; ; {
 		changed := e.al.Changed()
 		grant, outcome := e.al.Allocate(alloc.ClassData, want)
 		switch outcome {
 		case alloc.Granted:
 			return grant, nil
 		case alloc.NeedsOpen:
-			e.openBlockGroup()
+			if err := e.openBlockGroup(); err != nil {
+				if tries++; tries >= placeTries {
+					return alloc.Grant{}, err
+				}
+			}
 		case alloc.Busy:
 			e.retireClosing()
+			e.resetKick.set() // short of space, there is more that is worth a reset
 			select {
 			case <-changed:
 			case <-e.spaceTick():
@@ -330,22 +312,25 @@ func (e *Engine) append(g alloc.Grant, bufs [][]byte) (extent.Addr, error) {
 }
 
 // openBlockGroup opens one block group for data by writing its zone's header. Failures close the
-// block group again; the caller asks the allocator anew either way.
-func (e *Engine) openBlockGroup() {
+// block group again; the caller asks the allocator anew either way, a few times.
+func (e *Engine) openBlockGroup() error {
 	e.openMu.Lock()
 	defer e.openMu.Unlock()
 	bg, ok := e.al.BeginOpen(alloc.ClassData)
 	if !ok {
-		return // somebody else opened one meanwhile
+		return nil // somebody else opened one meanwhile
 	}
 	off, err := e.dev.Append(bg.Zone, [][]byte{e.header(bg)})
 	if err == nil && off != 0 {
 		err = errdefs.New(errdefs.Device, errdefs.ReasonDeviceIO, "engine.openBlockGroup", fmt.Sprintf("zone %d", bg.Zone), fmt.Sprintf("header landed at %d instead of 0", off))
 	}
 	e.al.FinishOpen(bg.Slot, err == nil)
-	if err != nil {
-		e.zoneFailed(bg.Slot, bg.Zone, err)
+	if err == nil {
+		return nil
 	}
+	e.count.appendErrors.Add(1)
+	e.zoneFailed(bg.Slot, bg.Zone, err)
+	return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.openBlockGroup", fmt.Sprintf("zone %d", bg.Zone), err)
 }
 
 // zoneFailed handles a refused append: a zone that went read-only or offline is quarantined, any
@@ -359,6 +344,7 @@ func (e *Engine) zoneFailed(slot uint32, z int, cause error) {
 			e.quarantine(slot, z, true, cause)
 			return
 		case zone.Offline:
+			e.doubt.loseZone(slot)
 			e.quarantine(slot, z, false, cause)
 			return
 		}
@@ -376,12 +362,14 @@ func (e *Engine) quarantine(slot uint32, z int, readable bool, cause error) {
 	})
 }
 
-// retireClosing finishes the zones of block groups that left allocation early.
+// retireClosing finishes the zones of block groups that left allocation early, as far as no append
+// to them is under way. The last append of each of the others wakes the resetter, which calls again.
 func (e *Engine) retireClosing() {
 	e.retireMu.Lock()
 	defer e.retireMu.Unlock()
 	e.closing.Store(true)
-	for _, slot := range e.al.Closing() {
+	due := e.al.Closing()
+	for _, slot := range due {
 		z := e.zoneOf(slot)
 		if err := e.dev.Finish(z); err != nil {
 			e.o.Logger.Warn("finish failed", "zone", z, "error", err)
@@ -391,5 +379,9 @@ func (e *Engine) retireClosing() {
 		e.note(slot, bgRecord{finished: true})
 		e.al.Retire(slot)
 	}
-	e.resetKick.set()
+	// Whoever closes a block group calls here afterwards, so none is missed.
+	e.closing.Store(e.al.AnyClosing())
+	if len(due) > 0 {
+		e.resetKick.set()
+	}
 }

@@ -250,13 +250,28 @@ func (e *Engine) insertDirect(f *file, m *message) (uint64, error) {
 	o := &ordered{f: f, end: end, codec: f.codec, direct: true, reserved: m.reserved}
 	o.rng = delalloc.RangeOf(segs)
 	m.reserved = 0
-	if err := e.placeUntilSound(o); err != nil {
+	n := o.rng.Len()
+	var superseded int64
+	err := e.placeUntilSound(o, func() { superseded = e.showDirect(f, m, o, seq) })
+	if err != nil {
 		e.abandon(o)
 		return 0, err
 	}
+	e.unreserve(superseded)
+	waiting := e.waiting.Add(n)
+	e.placedFile(f)
+	if waiting > e.o.DirtyLimit/8 {
+		e.group.Kick()
+	}
+	return seq, nil
+}
+
+// showDirect makes a placed message visible as the write seq and answers what it supersedes of
+// the reservations of data that could not be made durable.
+func (e *Engine) showDirect(f *file, m *message, o *ordered, seq uint64) (superseded int64) {
 	f.mu.Lock()
 	f.mu.seq = seq
-	superseded := e.overlayFailedLocked(f, m.start, extent.RoundUp(m.end))
+	superseded = e.overlayFailedLocked(f, m.start, extent.RoundUp(m.end))
 	for _, s := range o.rng.Segments {
 		s.Buf = s.Buf.Slice(0, s.Buf.Len())
 		f.pending.Insert(s)
@@ -266,13 +281,8 @@ func (e *Engine) insertDirect(f *file, m *message) (uint64, error) {
 	f.growLocked(m.end)
 	e.touchLocked(f)
 	f.mu.Unlock()
-	e.unreserve(superseded)
 	e.settle(f)
-	e.placedFile(f)
-	if e.waiting.Add(o.rng.Len()) > e.o.DirtyLimit/8 {
-		e.group.Kick()
-	}
-	return seq, nil
+	return superseded
 }
 
 // uninline turns inline data into dirty data before the first write to the file, so that what is

@@ -46,18 +46,19 @@ func (e *Engine) runRange(o *ordered) {
 	if err := e.placeSem.Acquire(context.Background(), weight); err != nil {
 		panic(err) // cannot happen: the context never ends and the weight fits
 	}
-	err := e.placeUntilSound(o)
+	f := o.f
+	err := e.placeUntilSound(o, func() {
+		f.mu.Lock()
+		o.state = placed
+		f.wakeLocked()
+		f.mu.Unlock()
+	})
 	e.placeSem.Release(weight)
 	e.count.rangesInFlight.Add(-1)
 	if err != nil {
 		e.giveUp(o, err)
 		return
 	}
-	f := o.f
-	f.mu.Lock()
-	o.state = placed
-	f.wakeLocked()
-	f.mu.Unlock()
 	e.placedFile(f)
 	e.group.Kick()
 }
@@ -70,31 +71,6 @@ func (e *Engine) placedFile(f *file) {
 	e.ready.Lock()
 	e.ready.files[f] = struct{}{}
 	e.ready.Unlock()
-}
-
-// giveUp makes the error stick to the range: its bytes stay readable and its space reserved until
-// they are rewritten or deleted, and Syncs that cover it answer the error.
-func (e *Engine) giveUp(o *ordered, err error) {
-	e.o.Logger.Error("data cannot be made durable", "file_id", o.f.id, "offset", o.rng.Off, "end", o.end, "error", err)
-	f := o.f
-	f.mu.Lock()
-	for i, q := range f.mu.queue {
-		if q == o {
-			f.mu.queue = append(f.mu.queue[:i:i], f.mu.queue[i+1:]...)
-			break
-		}
-	}
-	o.err = syncFailed(o, err)
-	o.left = []extent.Range{{Off: o.rng.Off, End: o.rng.End()}}
-	f.mu.failed = append(f.mu.failed, o)
-	f.wakeLocked()
-	f.mu.Unlock()
-	e.stuck.Add(o.rng.Len())
-	if o.direct {
-		e.waiting.Add(-o.rng.Len())
-	}
-	e.placedFile(f) // what came after it may be published now
-	e.group.Kick()
 }
 
 // abandon gives up a range that nobody has seen.
