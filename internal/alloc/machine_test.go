@@ -217,6 +217,10 @@ func (x *machine) suspect(t *rapid.T) {
 
 func (x *machine) retire(t *rapid.T) {
 	due := x.a.Closing()
+	any := slices.ContainsFunc(x.m.groups, func(g *modelGroup) bool { return g.state == Closing })
+	if x.a.AnyClosing() != any {
+		t.Fatalf("AnyClosing() = %t", !any)
+	}
 	for i, g := range x.m.groups {
 		if want := g.state == Closing && g.count(inFlight) == 0; want != slices.Contains(due, uint32(i)) {
 			t.Fatalf("Closing() = %v, but for %d that is wrong", due, i)

@@ -87,6 +87,13 @@ func (a *Allocator) Closing() []uint32 {
 	return slices.DeleteFunc(due, func(s uint32) bool { return a.groups[s].inflight > 0 })
 }
 
+// AnyClosing reports whether a zone waits to be finished, also one with an append in flight.
+func (a *Allocator) AnyClosing() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.closing) > 0
+}
+
 // Retire says that the zone is finished on the device: the tail is unusable until a reset, the
 // active slot is free, the block group is Full. An Active block group may be retired too;
 // grants of it still in flight then end in Fail or Complete as ever.

@@ -34,7 +34,6 @@ func (e *Engine) resetter() {
 			return
 		}
 		if e.closing.Load() {
-			e.closing.Store(false)
 			e.retireClosing()
 		}
 		for e.resetOne() {
