@@ -64,8 +64,18 @@ func seal(b bucketID, key, payload []byte) []byte {
 	return binary.LittleEndian.AppendUint32(payload, recordSum(b, key, payload))
 }
 
+// The longest key (a name) and value (a node) that are written. Lengths come from bbolt's
+// pages, which have no checksum: a wild one would have gigabytes of memory read.
+const (
+	maxKey   = 8 + MaxNameLen + 1
+	maxValue = maxText + sumSize
+)
+
 // unseal returns the payload inside value. It aliases value.
 func unseal(b bucketID, key, value []byte) ([]byte, error) {
+	if len(key) > maxKey || len(value) > maxValue {
+		return nil, corrupt("store.unseal", b.object(key), "key or record is too long")
+	}
 	if len(value) < sumSize {
 		return nil, corrupt("store.unseal", b.object(key), "record is shorter than its checksum")
 	}

@@ -124,6 +124,15 @@ func TestEveryFlippedBitIsCaught(t *testing.T) {
 	}
 }
 
+// TestWildLengthsAreNotRead: a sealed record that is too long is refused before it is summed.
+func TestWildLengthsAreNotRead(t *testing.T) {
+	for _, c := range []struct{ key, value int }{{maxKey + 1, 10}, {8, maxValue + 1 - sumSize}} {
+		key, payload := make([]byte, c.key), make([]byte, c.value)
+		_, err := unseal(bNodes, key, seal(bNodes, key, payload))
+		wantKind(t, err, errdefs.Corruption, errdefs.ReasonCorruption)
+	}
+}
+
 // TestRecordChecksumIsTheDocumentedOne computes docs/format.md's formula by hand.
 func TestRecordChecksumIsTheDocumentedOne(t *testing.T) {
 	v := seal(bNodes, []byte("key"), []byte("payload"))
