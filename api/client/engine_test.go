@@ -124,7 +124,7 @@ func content(t testing.TB, c *client.Client, name string) []byte {
 }
 
 func TestEngineVerbs(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	c := newRig(t).dial()
 	for _, mode := range []client.WriteMode{client.InPlace, client.Replace} {
@@ -187,7 +187,7 @@ func TestEngineCrashes(t *testing.T) {
 		mode client.WriteMode
 	}{{"in place", client.InPlace}, {"replace", client.Replace}} {
 		t.Run(m.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 			defer cancel()
 			r := newRig(t)
 			c := r.dial(client.WithWindow(8 << 20))
@@ -220,7 +220,7 @@ func TestEngineCrashes(t *testing.T) {
 
 // TestEngineReadGoesOn: a Read of durable content goes on after a crash in the middle.
 func TestEngineReadGoesOn(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	r := newRig(t)
 	c := r.dial()

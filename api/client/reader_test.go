@@ -7,7 +7,6 @@ import (
 	"io"
 	"testing"
 	"testing/iotest"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
@@ -22,7 +21,7 @@ const piece = 64 << 10
 
 func open(t testing.TB, c *Client, name string, o ReadOptions) *Reader {
 	t.Helper()
-	r, err := c.Read(within(t, 20*time.Second), name, o)
+	r, err := c.Read(within(t), name, o)
 	must(t, err)
 	t.Cleanup(func() { _ = r.Close() })
 	return r
@@ -246,7 +245,7 @@ func TestReadRefusesNonsense(t *testing.T) {
 		s := clienttest.New(t)
 		s.Put("a", noise(1, 2*piece))
 		s.Faults.Read = func(r *shinglev1.ReadResponse) error { c.break_(r); return nil }
-		r, err := dial(t, s).Read(within(t, 10*time.Second), "a", ReadOptions{})
+		r, err := dial(t, s).Read(within(t), "a", ReadOptions{})
 		if err == nil {
 			var got []byte
 			got, err = io.ReadAll(r)
@@ -265,7 +264,7 @@ func TestReadRefusesNonsense(t *testing.T) {
 func TestWholeContentIsChecked(t *testing.T) {
 	s := clienttest.New(t)
 	c := dial(t, s)
-	w, err := c.Write(within(t, 10*time.Second), "a", WriteOptions{Mode: Replace})
+	w, err := c.Write(within(t), "a", WriteOptions{Mode: Replace})
 	must(t, err)
 	_, err = w.Write(holey())
 	must(t, err)

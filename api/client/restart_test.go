@@ -36,7 +36,7 @@ func TestPipeSurvivesCrashes(t *testing.T) {
 				}
 				dst.Close()
 			}()
-			ctx := within(t, 30*time.Second)
+			ctx := within(t)
 			w, err := c.Write(ctx, "a", WriteOptions{Mode: m.mode, Sync: true})
 			must(t, err)
 			read := func(n int64) {
@@ -75,7 +75,7 @@ func TestSyncWaitsForTheRunThatHasTheBytes(t *testing.T) {
 			return nil
 		}
 		c := dial(t, s)
-		ctx := within(t, 20*time.Second)
+		ctx := within(t)
 		data := noise(4, 3*messageSize)
 		w, err := c.Write(ctx, "a", WriteOptions{Mode: m.mode})
 		must(t, err)
@@ -132,7 +132,7 @@ func TestLostFinishReply(t *testing.T) {
 		_, err := c.Info(context.Background())
 		must(t, err)
 		data := noise(5, messageSize+10)
-		w, err := c.Write(within(t, 10*time.Second), "a", WriteOptions{Mode: Replace})
+		w, err := c.Write(within(t), "a", WriteOptions{Mode: Replace})
 		must(t, err)
 		_, err = w.Write(data)
 		must(t, err)
@@ -154,7 +154,7 @@ func TestLostFinishReply(t *testing.T) {
 func TestStagedFileIsGone(t *testing.T) {
 	s := clienttest.New(t)
 	c := dial(t, s)
-	ctx := within(t, 10*time.Second)
+	ctx := within(t)
 	w, err := c.Write(ctx, "a", WriteOptions{Mode: Replace})
 	must(t, err)
 	_, err = w.Write(noise(1, 2*messageSize))
@@ -179,7 +179,7 @@ func TestStagedFileIsGone(t *testing.T) {
 func TestInPlaceKeepsToItsFile(t *testing.T) {
 	s := clienttest.New(t)
 	c := dial(t, s)
-	ctx := within(t, 10*time.Second)
+	ctx := within(t)
 	w, err := c.Write(ctx, "a", WriteOptions{Sync: true})
 	must(t, err)
 	_, err = w.Write([]byte("mine"))
@@ -202,7 +202,7 @@ func TestInPlaceKeepsToItsFile(t *testing.T) {
 func TestRetryTimeIsOver(t *testing.T) {
 	s := clienttest.New(t)
 	c := dial(t, s, WithRetryTime(200*time.Millisecond))
-	w, err := c.Write(within(t, 10*time.Second), "a", WriteOptions{})
+	w, err := c.Write(within(t), "a", WriteOptions{})
 	must(t, err)
 	must(t, w.Sync(context.Background()))
 	s.Stop()
@@ -231,7 +231,7 @@ func TestFruitlessStreamsEnd(t *testing.T) {
 	c := dial(t, s)
 	_, err := c.Info(context.Background())
 	must(t, err)
-	w, err := c.Write(within(t, 20*time.Second), "a", WriteOptions{})
+	w, err := c.Write(within(t), "a", WriteOptions{})
 	must(t, err)
 	_, err = w.Write([]byte("x"))
 	must(t, err)
@@ -256,7 +256,7 @@ func TestLiesAreNotBelieved(t *testing.T) {
 	} {
 		s := clienttest.New(t)
 		s.Faults.Reply = func(r *shinglev1.WriteResponse) error { c.lie(r); return nil }
-		w, err := dial(t, s).Write(within(t, 10*time.Second), "a", WriteOptions{Mode: c.mode, Sync: true})
+		w, err := dial(t, s).Write(within(t), "a", WriteOptions{Mode: c.mode, Sync: true})
 		must(t, err)
 		_, err = w.Write([]byte("abc"))
 		must(t, err)
@@ -270,7 +270,7 @@ func TestLiesAreNotBelieved(t *testing.T) {
 func TestFencedByAnother(t *testing.T) {
 	s := clienttest.New(t)
 	c := dial(t, s)
-	ctx := within(t, 10*time.Second)
+	ctx := within(t)
 	w, err := c.Write(ctx, "a", WriteOptions{})
 	must(t, err)
 	must(t, w.Sync(ctx))
@@ -336,7 +336,7 @@ func TestRandomTrouble(t *testing.T) {
 		odds = 0.15
 		rngMu.Unlock()
 		mode := rapid.SampledFrom([]WriteMode{InPlace, Replace}).Draw(t, "mode")
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		_, _ = c.Delete(ctx, "f", DeleteOptions{AllowMissing: true})
 		w, err := c.Write(ctx, "f", WriteOptions{Mode: mode, Sync: true})

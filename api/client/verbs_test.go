@@ -147,7 +147,7 @@ func TestSyncNamesTheRun(t *testing.T) {
 	ctx := context.Background()
 	s := clienttest.New(t)
 	c := dial(t, s)
-	w, err := c.Write(within(t, 10*time.Second), "a", WriteOptions{})
+	w, err := c.Write(within(t), "a", WriteOptions{})
 	must(t, err)
 	_, err = w.Write([]byte("x"))
 	must(t, err)
@@ -162,7 +162,7 @@ func TestSyncNamesTheRun(t *testing.T) {
 		t.Skip("the port was taken by another process")
 	}
 	for err = errCut; err != nil && CodeOf(err) != codes.Aborted; {
-		_, err = c.Sync(within(t, 10*time.Second), SyncOptions{BootID: w.BootID()})
+		_, err = c.Sync(within(t), SyncOptions{BootID: w.BootID()})
 	}
 	if !IsRestarted(err) {
 		t.Fatalf("a run that is gone: %v", err)
@@ -174,7 +174,7 @@ func TestWhatIsRepeated(t *testing.T) {
 	s := clienttest.New(t)
 	s.Put("a", nil)
 	c := dial(t, s)
-	ctx := within(t, 20*time.Second)
+	ctx := within(t)
 	_, err := c.Info(ctx)
 	must(t, err)
 	var left atomic.Int32
@@ -253,7 +253,7 @@ func TestDial(t *testing.T) {
 	defer c.Close()
 	_, err = c.Info(context.Background())
 	must(t, err)
-	w, err := c.Write(within(t, 10*time.Second), "a", WriteOptions{Mode: Replace})
+	w, err := c.Write(within(t), "a", WriteOptions{Mode: Replace})
 	must(t, err)
 	_, err = w.Write(make([]byte, 3*messageSize)) // a window under one message still works
 	must(t, err)

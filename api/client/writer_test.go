@@ -37,7 +37,7 @@ func TestWriteWhole(t *testing.T) {
 					o.ExpectedSize = &want
 				}
 				name := "dir/" + m.name
-				w, err := c.Write(within(t, 10*time.Second), name, o)
+				w, err := c.Write(within(t), name, o)
 				must(t, err)
 				n, err := w.ReadFrom(bytes.NewReader(data))
 				must(t, err)
@@ -62,7 +62,7 @@ func TestSmallFileIsOneMessage(t *testing.T) {
 	messages := 0
 	s.Faults.Write = func(*shinglev1.WriteRequest) error { messages++; return nil }
 	c := dial(t, s)
-	w, err := c.Write(within(t, 10*time.Second), "a", WriteOptions{Mode: Replace})
+	w, err := c.Write(within(t), "a", WriteOptions{Mode: Replace})
 	must(t, err)
 	_, err = io.WriteString(w, "hello")
 	must(t, err)
@@ -76,7 +76,7 @@ func TestWriteAt(t *testing.T) {
 	s := clienttest.New(t)
 	c := dial(t, s)
 	s.Put("a", bytes.Repeat([]byte{'.'}, 10))
-	w, err := c.Write(within(t, 10*time.Second), "a", WriteOptions{Offset: 2, Sync: true})
+	w, err := c.Write(within(t), "a", WriteOptions{Offset: 2, Sync: true})
 	must(t, err)
 	_, err = w.Write([]byte("ab"))
 	must(t, err)
@@ -92,7 +92,7 @@ func TestWriteAt(t *testing.T) {
 	must(t, w.Close())
 	holds(t, s, "a", []byte("q.ab....xyz"))
 
-	w, err = c.Write(within(t, 10*time.Second), "a", WriteOptions{Mode: Replace})
+	w, err = c.Write(within(t), "a", WriteOptions{Mode: Replace})
 	must(t, err)
 	if _, err := w.WriteAt([]byte("x"), 1); !IsInvalid(err) {
 		t.Errorf("gap in a replacement: %v", err)
@@ -107,7 +107,7 @@ func TestSyncCoversEverythingBefore(t *testing.T) {
 	for _, m := range modes {
 		s := clienttest.New(t)
 		c := dial(t, s)
-		w, err := c.Write(within(t, 10*time.Second), "a", WriteOptions{Mode: m.mode})
+		w, err := c.Write(within(t), "a", WriteOptions{Mode: m.mode})
 		must(t, err)
 		must(t, w.Sync(context.Background()))
 		var all []byte
@@ -134,7 +134,7 @@ func TestWindowIsBounded(t *testing.T) {
 	s := clienttest.New(t)
 	c := dial(t, s, WithWindow(3*messageSize))
 	data := noise(3, 20*messageSize+5)
-	w, err := c.Write(within(t, 20*time.Second), "a", WriteOptions{Mode: Replace})
+	w, err := c.Write(within(t), "a", WriteOptions{Mode: Replace})
 	must(t, err)
 	most := int64(0)
 	src := readerFunc(func(p []byte) (int, error) {
@@ -181,7 +181,7 @@ func TestWriteRefusals(t *testing.T) {
 		if c2.file == "d" {
 			s.Put("d/x", nil)
 		}
-		w, err := c.Write(within(t, 10*time.Second), c2.file, c2.o)
+		w, err := c.Write(within(t), c2.file, c2.o)
 		must(t, err)
 		_, err = w.Write([]byte("new"))
 		must(t, err)
@@ -211,7 +211,7 @@ func TestWriteRefusals(t *testing.T) {
 func TestSourceErrorIsReturnedAsItIs(t *testing.T) {
 	s := clienttest.New(t)
 	c := dial(t, s)
-	w, err := c.Write(within(t, 10*time.Second), "a", WriteOptions{Mode: Replace})
+	w, err := c.Write(within(t), "a", WriteOptions{Mode: Replace})
 	must(t, err)
 	src := io.MultiReader(bytes.NewReader(noise(1, 2*messageSize)), iotest.ErrReader(io.ErrNoProgress))
 	if _, err := w.ReadFrom(src); err != io.ErrNoProgress {
@@ -231,7 +231,7 @@ func TestAbortUnblocksEverybody(t *testing.T) {
 	hold := make(chan struct{})
 	s.Faults.Reply = func(*shinglev1.WriteResponse) error { <-hold; return nil }
 	c := dial(t, s, WithWindow(messageSize))
-	w, err := c.Write(within(t, 10*time.Second), "a", WriteOptions{})
+	w, err := c.Write(within(t), "a", WriteOptions{})
 	must(t, err)
 	done := make(chan error)
 	go func() {
@@ -253,7 +253,7 @@ func TestStalledRepliesDelayAcknowledgement(t *testing.T) {
 	hold := make(chan struct{})
 	s.Faults.Reply = func(*shinglev1.WriteResponse) error { <-hold; return nil }
 	c := dial(t, s)
-	w, err := c.Write(within(t, 10*time.Second), "a", WriteOptions{Sync: true})
+	w, err := c.Write(within(t), "a", WriteOptions{Sync: true})
 	must(t, err)
 	_, err = w.Write(noise(1, 1000))
 	must(t, err)
@@ -304,7 +304,7 @@ func TestErrorCarriesDetails(t *testing.T) {
 			&shinglev1.SpaceDetail{Usage: &Usage{FreeBytes: 4096}})
 	}
 	c := dial(t, s)
-	w, err := c.Write(within(t, 10*time.Second), "a", WriteOptions{})
+	w, err := c.Write(within(t), "a", WriteOptions{})
 	must(t, err)
 	err = w.Close()
 	var e *Error
@@ -332,7 +332,7 @@ func TestMangledMessageIsSentAgain(t *testing.T) {
 			return nil
 		}
 		data := noise(9, 6*messageSize)
-		w, err := c.Write(within(t, 10*time.Second), "a", WriteOptions{Mode: m.mode, Sync: true})
+		w, err := c.Write(within(t), "a", WriteOptions{Mode: m.mode, Sync: true})
 		must(t, err)
 		_, err = w.Write(data)
 		must(t, err)

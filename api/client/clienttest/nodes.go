@@ -43,7 +43,7 @@ func (s *Server) changedLocked(n *node) {
 
 // durableLocked makes n's data durable, and what writes in place sent of it.
 func (s *Server) durableLocked(n *node) {
-	n.durable = append([]byte(nil), n.data...)
+	n.durable = append(n.durable[:0], n.data...)
 	for _, w := range s.writes {
 		if w.node == n && w.staged == nil {
 			w.durable = w.received

@@ -143,7 +143,7 @@ func (s *Server) Lose() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, n := range s.nodes {
-		n.data = append([]byte(nil), n.durable...)
+		n.data = append(n.data[:0], n.durable...)
 	}
 	for id, w := range s.writes {
 		if w.staged == nil {
