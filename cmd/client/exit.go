@@ -117,6 +117,8 @@ func (a *app) sentence(err error) string {
 		return prefix + "interrupted"
 	case e.Code == codes.Unavailable && e.Reason == "":
 		return prefix + fmt.Sprintf("no engine answers at %s; start one with `go run ./cmd/engine`", a.addr)
+	case e.Code == codes.NotFound && prefix != "":
+		return prefix + "no such file or directory in the store"
 	case e.Code == codes.DataLoss && e.Corruption() != nil:
 		c := e.Corruption()
 		return prefix + fmt.Sprintf("%q is damaged: %s at offset %d fail their checksum (device %s, zone %d); "+

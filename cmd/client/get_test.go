@@ -107,7 +107,7 @@ func TestGetKeepsTheOldFile(t *testing.T) {
 			Name: "a", Offset: 65536, Length: 4096, Zone: &shinglev1.ZoneRef{Device: "0", Zone: 17},
 		}), exitDataLoss, `"a" is damaged: 4.00 KiB at offset 65536 .*zone 17`},
 		{"device", clienttest.Errorf(codes.Internal, "DEVICE_IO", nil, "the device failed"), exitError, "the device failed"},
-		{"gone", status.Error(codes.NotFound, "gone"), exitNotFound, "gone"},
+		{"gone", status.Error(codes.NotFound, "gone"), exitNotFound, "a: no such file"},
 	} {
 		s := clienttest.New(t)
 		s.Put("a", []byte(strings.Repeat("0123456789", 20_000)))
@@ -137,11 +137,11 @@ func TestGetFailures(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"no", dir + "/x"}, exitNotFound, `^client: no: no file "no"\n$`},
+		{[]string{"no", dir + "/x"}, exitNotFound, `^client: no: no such file or directory in the store\n$`},
 		{[]string{"d", dir + "/x"}, exitError, "use -r"},
 		{[]string{"/", dir + "/x"}, exitError, "use -r"},
 		{[]string{"d/b", "no", dir + "/x"}, exitUsage, "is not a folder"},
-		{[]string{"-r", "no", dir + "/x"}, exitNotFound, `no file "no"`},
+		{[]string{"-r", "no", dir + "/x"}, exitNotFound, "no such file"},
 		{[]string{"-j", "-1", "d", dir}, exitUsage, "at least 1"},
 	} {
 		cli(t, s.Addr, "", append([]string{"get"}, c.args...)...).failed(t, c.code, c.says)
