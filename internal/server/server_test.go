@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
-	reflectionalpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha" //nolint:staticcheck // older grpcurl asks for it
 	"google.golang.org/grpc/status"
 
 	pb "github.com/shingle-store/shingle/api/shingle/v1"
@@ -138,16 +137,6 @@ func TestReflection(t *testing.T) {
 	}
 	if err := s.CloseSend(); err != nil {
 		t.Fatal(err)
-	}
-	old, err := reflectionalpha.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := old.Send(&reflectionalpha.ServerReflectionRequest{MessageRequest: &reflectionalpha.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: "shingle.v1.FileService"}}); err != nil {
-		t.Fatal(err)
-	}
-	if r, err := old.Recv(); err != nil || len(r.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
-		t.Errorf("%v, %v", r, err)
 	}
 }
 
