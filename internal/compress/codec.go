@@ -130,19 +130,19 @@ func corrupt(f extent.Frame, msg string, err error) error {
 }
 
 // Inline returns how src, a file's first bytes, is kept in its node: compressed if codec makes
-// it smaller, else as it is. Ok is false if neither form fits extent.MaxInlineSize, or src is
+// it smaller, else as it is. Ok is false if neither form fits in limit bytes, or src is
 // empty, longer than a frame, or codec unknown. stored is memory of its own or src itself. It
 // decodes as extent.Frame{Raw: len(src), Stored: len(stored), Codec: used}.
-func (c *Compressor) Inline(src []byte, codec extent.Codec) (stored []byte, used extent.Codec, ok bool) {
+func (c *Compressor) Inline(src []byte, codec extent.Codec, limit int) (stored []byte, used extent.Codec, ok bool) {
 	if len(src) == 0 || len(src) > extent.MaxFrameSize || Check(codec) != nil {
 		return nil, 0, false
 	}
 	if codec == extent.CodecZstd {
-		if out := c.enc.EncodeAll(src, nil); len(out) < len(src) && len(out) <= extent.MaxInlineSize {
+		if out := c.enc.EncodeAll(src, nil); len(out) < len(src) && len(out) <= limit {
 			return out, codec, true
 		}
 	}
-	if len(src) <= extent.MaxInlineSize {
+	if len(src) <= limit {
 		return src, extent.CodecNone, true
 	}
 	return nil, 0, false

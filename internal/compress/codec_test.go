@@ -200,7 +200,7 @@ func TestInline(t *testing.T) {
 		{"more than a frame", make([]byte, extent.MaxFrameSize+1), extent.CodecZstd, 0, false},
 		{"unknown codec", text(1, 100), extent.CodecLZ4, 0, false},
 	} {
-		stored, used, ok := shared.Inline(tc.src, tc.codec)
+		stored, used, ok := shared.Inline(tc.src, tc.codec, extent.MaxInlineSize)
 		if ok != tc.ok || used != tc.used {
 			t.Errorf("%s: %v %v, want %v %v", tc.name, used, ok, tc.used, tc.ok)
 			continue

@@ -1,12 +1,16 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
 	"github.com/shingle-store/shingle/internal/store"
 )
+
+// mostPublished is how many ranges a commit publishes at most while the metadata is nearly full.
+const mostPublished = 1024
 
 // publication is what one commit publishes: the placed ranges whose appends completed before the
 // flush began.
@@ -51,14 +55,17 @@ func (e *Engine) collectPlaced(inlineOnly bool) *publication {
 	e.ready.files = map[*file]struct{}{}
 	e.ready.Unlock()
 	p := &publication{}
+	n := 0
 	for f := range files {
 		fp := &filePublication{f: f}
 		f.mu.Lock()
+		f.mu.commitErr = nil // this is another try
 		for _, o := range f.mu.queue {
-			if o.state != placed || inlineOnly && o.inline == nil {
+			if o.state != placed || inlineOnly && o.inline == nil || e.publishMax > 0 && n >= e.publishMax {
 				break
 			}
 			fp.ranges = append(fp.ranges, o)
+			n++
 		}
 		f.mu.Unlock()
 		p.files = append(p.files, fp)
@@ -137,7 +144,7 @@ func (e *Engine) publish(tx *store.Tx, p *publication) error {
 	for _, fp := range p.files {
 		fp.freed, fp.gone = map[uint32]int64{}, false
 		if err := e.publishFile(tx, fp); err != nil {
-			return fmt.Errorf("publish file %d: %w", fp.f.id, err)
+			return &publishError{fp, err}
 		}
 	}
 	return nil
@@ -231,6 +238,7 @@ func (e *Engine) published(p *publication, err error) {
 		e.putBack(p, err)
 		return
 	}
+	ranges := 0
 	for _, fp := range p.files {
 		f := fp.f
 		for _, o := range fp.ranges {
@@ -240,6 +248,9 @@ func (e *Engine) published(p *publication, err error) {
 				} else {
 					e.al.Publish(x.slot, x.Blocks*extent.BlockSize)
 				}
+			}
+			if o.inline != nil {
+				e.inlining.Add(-1)
 			}
 			e.reserved.Add(-o.reserved)
 			e.al.Unreserve(o.reserved - o.out.stored) // the surplus of compression, once
@@ -269,24 +280,62 @@ func (e *Engine) published(p *publication, err error) {
 		if more {
 			e.placedFile(f) // held back: they go when what they wait for has come
 		}
+		if more && e.publishMax > 0 {
+			e.group.Kick()
+		}
+		ranges += len(fp.ranges)
+	}
+	if ranges > 0 {
+		e.publishMax *= 2
+	}
+	if e.publishMax > mostPublished {
+		e.publishMax = 0
 	}
 	e.count.commits.Add(1)
 	e.resetKick.set()
 	e.memoryReturned()
 }
 
+// publishError is the failure of one file's part of a publication.
+type publishError struct {
+	fp  *filePublication
+	err error
+}
+
+func (p *publishError) Error() string { return fmt.Sprintf("publish file %d: %v", p.fp.f.id, p.err) }
+func (p *publishError) Unwrap() error { return p.err }
+
 // putBack undoes beforeCommit after a failed commit: the ranges stay placed and in memory. The
-// store takes no more commits unless only room was lacking.
+// store takes no more changes, unless only room was lacking or one file is to blame.
 func (e *Engine) putBack(p *publication, err error) {
 	e.returnRecords(p.records)
-	if e.st.ReadOnly() {
+	var bad *publishError
+	switch {
+	case errdefs.Is(err, errdefs.NoSpace):
+	case errors.As(err, &bad) && !e.st.ReadOnly():
+		// One file's records are damaged: its data is what cannot be made durable.
+		for _, o := range bad.fp.ranges {
+			e.unplace(o)
+			e.giveUp(o, bad.err)
+		}
+		bad.fp.ranges = nil
+	default:
 		e.failWrites(err)
+	}
+	full, ranges := errdefs.Is(err, errdefs.NoSpace), 0
+	for _, fp := range p.files {
+		ranges += len(fp.ranges)
+	}
+	if full && ranges > 1 {
+		// Room was promised for the records, not for a copy of every page that they all touch.
+		e.publishMax, full = max(1, min(ranges, mostPublished)/4), false
+		e.group.Kick()
 	}
 	for _, fp := range p.files {
 		e.placedFile(fp.f)
 		fp.f.mu.Lock()
 		fp.f.mu.inBatch = 0
-		if len(fp.ranges) > 0 && errdefs.Is(err, errdefs.NoSpace) {
+		if len(fp.ranges) > 0 && full {
 			fp.f.mu.commitErr = err
 		}
 		fp.f.wakeLocked()

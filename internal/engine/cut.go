@@ -12,6 +12,18 @@ import (
 // cutBatch bounds the file extents that one transaction frees.
 const cutBatch = 4096
 
+// doFreeing commits a change that gives space back, in smaller and smaller batches where the
+// metadata has no room for the copies of the pages that a large one touches. The change may
+// run several times.
+func (e *Engine) doFreeing(change func(tx *store.Tx, batch int) error) error {
+	for batch := cutBatch; ; batch /= 16 {
+		err := e.group.DoFreeing(context.Background(), func(tx *store.Tx) error { return change(tx, batch) })
+		if batch == 1 || !errdefs.Is(err, errdefs.NoSpace) {
+			return err
+		}
+	}
+}
+
 func roundUpSize(n int64) int64 { return extent.RoundUp(n) }
 
 // Truncate sets a file's size, durably: what is cut off is gone, what is added is a hole. It
@@ -101,15 +113,15 @@ func (e *Engine) cutLockedOut(f *file, p cutPlan) (Freed, error) {
 	}
 	freed := Freed{FreedBytes: dropped}
 	generation := e.nextGeneration()
-	for off, first, done := p.off, true, false; !done; first = false {
+	next := p.off
+	for off, first, done := p.off, true, false; !done; off, first = next, false {
 		var d store.Delta
-		err := e.group.DoFreeing(context.Background(), func(tx *store.Tx) (err error) {
+		err := e.doFreeing(func(tx *store.Tx, batch int) error {
 			n, err := tx.Node(f.id)
 			if err != nil {
 				return err
 			}
-			next := off
-			if d, done, next, err = e.cutRecord(tx, &n, p, off); err != nil {
+			if d, done, next, err = e.cutRecord(tx, &n, p, off, batch); err != nil {
 				return err
 			}
 			if first && !done && p.truncate {
@@ -121,7 +133,6 @@ func (e *Engine) cutLockedOut(f *file, p cutPlan) (Freed, error) {
 				return err
 			}
 			n.Size, n.Generation, n.Updated, n.ContentCRC = p.size, uint64(generation), e.o.Now().UnixNano(), nil
-			off = next
 			return tx.PutNode(n)
 		})
 		if err != nil {
@@ -194,7 +205,7 @@ func (e *Engine) drain(f *file) error {
 }
 
 // cutRecord cuts the plan's range out of the file's mappings and inline data.
-func (e *Engine) cutRecord(tx *store.Tx, n *store.Node, p cutPlan, off int64) (d store.Delta, done bool, next int64, err error) {
+func (e *Engine) cutRecord(tx *store.Tx, n *store.Node, p cutPlan, off int64, batch int) (d store.Delta, done bool, next int64, err error) {
 	if p.grow || off >= p.end {
 		return d, true, off, nil
 	}
@@ -203,7 +214,7 @@ func (e *Engine) cutRecord(tx *store.Tx, n *store.Node, p cutPlan, off int64) (d
 			return d, false, off, err
 		}
 	}
-	d, done, next, err = tx.DropRange(n.ID, off, p.end, cutBatch)
+	d, done, next, err = tx.DropRange(n.ID, off, p.end, batch)
 	n.Add(d)
 	return d, done, next, err
 }
@@ -227,14 +238,11 @@ func (e *Engine) cutInline(n *store.Node, off int64, p cutPlan) error {
 	if len(raw) == 0 {
 		return nil
 	}
-	out := store.Inline{Codec: extent.CodecNone, RawLen: int64(len(raw)), Data: raw}
-	if in.Codec != extent.CodecNone {
-		stored, codec, err := e.comp.Frame(nil, raw, in.Codec)
-		if err != nil {
-			return err
-		}
-		out.Codec, out.Data = codec, stored
+	stored, codec, ok := e.comp.Inline(raw, in.Codec, extent.MaxCutInlineSize)
+	if !ok {
+		return errdefs.New(errdefs.Internal, "", "engine.cut", fmt.Sprintf("inline data of file %d", n.ID), "grew by more than can be kept inline")
 	}
+	out := store.Inline{Codec: codec, RawLen: int64(len(raw)), Data: stored}
 	n.Inline = &out
 	n.AllocatedBytes += out.RawLen
 	return nil

@@ -53,7 +53,7 @@ type Engine struct {
 	memTurn  chan struct{}
 	buffers  sync.Pool
 
-	openMu, retireMu sync.Mutex
+	openMu, retireMu, reserveMu sync.Mutex
 
 	ready struct {
 		sync.Mutex
@@ -72,6 +72,7 @@ type Engine struct {
 	reserved   atomic.Int64 // bytes that writes hold reserved
 	stuck      atomic.Int64 // of them, bytes that cannot be made durable
 	waiting    atomic.Int64 // bytes placed by nodelalloc and not committed
+	inlining   atomic.Int64 // ranges to be stored inline and not committed
 	memWaiters atomic.Int64
 	orphans    atomic.Int64 // deleted files not freed yet
 	resetting  atomic.Int64
@@ -79,6 +80,8 @@ type Engine struct {
 	closing    atomic.Bool // a block group waits to be finished
 	draining   atomic.Bool
 	failure    atomic.Pointer[error]
+
+	publishMax int // most ranges a commit publishes, 0: any number; of the group commit's goroutine
 
 	flushKick, pressure, orphanKick, resetKick kick
 
@@ -156,7 +159,7 @@ func (e *Engine) open(ctx context.Context) error {
 	e.arena = slab.New(e.o.DirtyLimit)
 	e.comp = compress.New()
 	e.pool = compress.NewPool(e.o.Workers)
-	e.group = store.NewGroup(e.st, store.GroupOptions{Before: e.beforeCommit})
+	e.group = store.NewGroup(e.st, store.GroupOptions{Before: e.o.before(e.beforeCommit)})
 	for _, run := range []func(){e.flusher, e.resetter, e.orphanWorker} {
 		e.wg.Go(run)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
+	"github.com/shingle-store/shingle/internal/store"
 	"github.com/shingle-store/shingle/internal/zone"
 )
 
@@ -48,6 +49,9 @@ type Options struct {
 
 	// collect overrides extent.MaxRangeSize: the uncured baseline of BenchmarkS0CollectLarge.
 	collect int64
+	// before, unless nil, wraps what a commit begins with, so that the crash walk can cut the
+	// power there.
+	before func(beforeCommit) beforeCommit
 }
 
 // Validate names the first field that cannot be used.
@@ -92,6 +96,8 @@ const (
 	// metadataPerBlock is what a dirty block may cost in the metadata file: one file extent,
 	// extent, back-reference and checksum record, each on a page that splits. See docs/format.md 2.
 	metadataPerBlock = 768
+	// metadataPerInline is what a small file's data may cost there: a page of its own.
+	metadataPerInline = 4096
 	// appendsInFlight bounds the appends of one range that are under way together.
 	appendsInFlight = 4
 	// placeTries is how many zones may refuse an extent before its range is given up.
@@ -99,6 +105,9 @@ const (
 	// redoTries is how many failed flushes a range survives before the error sticks to it.
 	redoTries = 3
 )
+
+// beforeCommit is what the group commit calls before each batch: store.GroupOptions.Before.
+type beforeCommit func() (apply store.Change, done func(error), err error)
 
 func (o *Options) setDefaults(g zone.Geometry) {
 	if o.MetadataLimit == 0 {
@@ -121,6 +130,9 @@ func (o *Options) setDefaults(g zone.Geometry) {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.before == nil {
+		o.before = func(b beforeCommit) beforeCommit { return b }
 	}
 	if o.collect == 0 {
 		o.collect = extent.MaxRangeSize

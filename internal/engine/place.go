@@ -75,9 +75,14 @@ func (e *Engine) tryInline(o *ordered) bool {
 		data = append(data, b...)
 	}
 	data = data[:o.end]
-	stored, codec, ok := e.comp.Inline(data, o.codec)
+	stored, codec, ok := e.comp.Inline(data, o.codec, extent.MaxInlineSize)
 	if !ok {
 		return false
+	}
+	e.inlining.Add(1)
+	if e.metadataRoom(0) != nil {
+		e.inlining.Add(-1)
+		return false // blocks cost the metadata less
 	}
 	o.inline = &store.Inline{Codec: codec, RawLen: int64(len(data)), Data: stored}
 	f.mu.Lock()

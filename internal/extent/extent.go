@@ -16,6 +16,9 @@ const (
 	MaxRangeSize = 128 << 20
 	// MaxInlineSize is the most stored bytes of a file's data kept in its node.
 	MaxInlineSize = 2 << 10
+	// MaxCutInlineSize is what inline data may grow to when a part of it is cut off or zeroed
+	// and compressed anew: a punch must not need space elsewhere.
+	MaxCutInlineSize = 2 * MaxInlineSize
 	// MaxFileSize bounds offsets, so that block arithmetic cannot overflow an int64.
 	MaxFileSize = 1 << 60
 )

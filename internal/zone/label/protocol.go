@@ -78,9 +78,11 @@ func readZone(dev zone.Device, z int) (Label, error) {
 
 // Write makes l the device's label and durable: the zone that does not hold the latest label
 // is reset, gets the block, is finished, which gives its active slot back, and the device is
-// flushed. The generation must be greater than that of the label there is (Precondition), or
-// Read would not see the new one. The device needs one free active and open slot. After an
-// error the old label is still there; the new one may be, too.
+// flushed. Before that label zones that are active are finished: a crash may have come between
+// an append and its finish, and then the zone still holds an active slot. For a label of the
+// generation that the device has already that is all there is to do; a lower one is refused
+// (Precondition), or Read would not see it. The device needs one free active and open slot.
+// After an error the old label is still there; the new one may be, too.
 func Write(dev zone.Device, l Label) error {
 	const op = "label.Write"
 	b := EncodeLabel(l)
@@ -89,11 +91,19 @@ func Write(dev zone.Device, l Label) error {
 	}
 	old, z, err := read(dev)
 	switch {
-	case err == nil && old.Generation >= l.Generation:
+	case err == nil && old.Generation > l.Generation:
 		return errdefs.New(errdefs.Precondition, errdefs.ReasonDeviceMismatch, op, fmt.Sprintf("zone %d", z),
-			fmt.Sprintf("label generation %d is not above %d on the device", l.Generation, old.Generation))
+			fmt.Sprintf("label generation %d is below %d on the device", l.Generation, old.Generation))
 	case err != nil && !errdefs.Is(err, errdefs.NotFound) && !errdefs.Is(err, errdefs.Corruption):
 		return err
+	}
+	if err == nil {
+		if err := settle(dev); err != nil {
+			return err
+		}
+		if old.Generation == l.Generation {
+			return dev.Flush()
+		}
 	}
 	if err := dev.Reset(z); err != nil {
 		return err
@@ -105,6 +115,26 @@ func Write(dev zone.Device, l Label) error {
 		return err
 	}
 	return dev.Flush()
+}
+
+// settle finishes label zones that a crash left active.
+func settle(dev zone.Device) error {
+	a, b, err := Zones(dev.Geometry())
+	if err != nil {
+		return err
+	}
+	for _, z := range []int{a, b} {
+		report, err := dev.Report(z, 1)
+		if err != nil {
+			return err
+		}
+		if report[0].Condition.IsActive() {
+			if err := dev.Finish(z); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Erase resets both label zones and flushes, so that Read finds nothing: the first step of
