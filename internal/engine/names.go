@@ -250,6 +250,9 @@ func (e *Engine) Create(ctx context.Context, r CreateRequest) (File, error) {
 		} else if !errdefs.Is(err, errdefs.NotFound) {
 			return err
 		}
+		if err := e.metadataRoom(recordBytes(r)); err != nil {
+			return err // the room that is left is promised to data that was received
+		}
 		now := e.o.Now().UnixNano()
 		n := store.Node{
 			ID: id, Kind: store.File, Created: now, Updated: now, MTime: nanos(r.Mtime), Mode: r.Mode,
@@ -265,6 +268,15 @@ func (e *Engine) Create(ctx context.Context, r CreateRequest) (File, error) {
 		return nil
 	})
 	return out, err
+}
+
+// recordBytes is what making the file may cost in the metadata.
+func recordBytes(r CreateRequest) int64 {
+	n := int64(metadataPerBlock + 2*len(r.Name))
+	for k, v := range r.Attributes {
+		n += int64(len(k) + len(v))
+	}
+	return n
 }
 
 // link gives the node a name, making missing parents.

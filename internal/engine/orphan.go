@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"time"
 
 	"github.com/shingle-store/shingle/internal/errdefs"
@@ -53,10 +52,13 @@ func (e *Engine) freeOrphans() bool {
 	}
 	var freed map[uint32]int64
 	var gone int64
-	err = e.group.DoFreeing(context.Background(), func(tx *store.Tx) error {
+	err = e.doFreeing(func(tx *store.Tx, budget int) error {
 		freed, gone = map[uint32]int64{}, 0
-		budget := cutBatch
 		for _, id := range due {
+			kind, _, err := tx.Orphan(id)
+			if err != nil {
+				return err
+			}
 			d, done, _, err := tx.DropRange(id, 0, extent.MaxFileSize, budget)
 			if err != nil {
 				return err
@@ -73,7 +75,9 @@ func (e *Engine) freeOrphans() bool {
 			if err := tx.RemoveOrphan(id); err != nil {
 				return err
 			}
-			gone++
+			if kind == store.OrphanDeleted {
+				gone++
+			}
 			if budget -= max(1, d.Cuts); budget <= 0 {
 				break
 			}
@@ -87,7 +91,7 @@ func (e *Engine) freeOrphans() bool {
 	for slot, n := range freed {
 		e.al.Free(slot, n)
 	}
-	e.orphans.Store(max(0, e.orphans.Load()-gone))
+	e.orphans.Add(-gone) // it may pass below 0 before who deleted the file has counted it
 	e.resetKick.set()
 	return true
 }

@@ -26,14 +26,7 @@ func (k kick) set() {
 // can give space back (a writeback's surplus, a deleted file, a zone to be reset) it waits, up
 // to maxWait; then NoSpace with the figures.
 func (e *Engine) reserve(ctx context.Context, n int64, maxWait time.Duration, state func(WriteState)) error {
-	if err := e.reserveMetadata(n); err != nil {
-		return err
-	}
-	err := e.al.Reserve(n)
-	if err == nil {
-		e.reserved.Add(n)
-		return nil
-	}
+	err := e.tryReserve(n)
 	if !errdefs.Is(err, errdefs.NoSpace) {
 		return err
 	}
@@ -43,15 +36,13 @@ func (e *Engine) reserve(ctx context.Context, n int64, maxWait time.Duration, st
 	defer timer.Stop()
 	for {
 		changed := e.al.Changed()
-		if err = e.al.Reserve(n); err == nil {
-			e.reserved.Add(n)
-			return nil
+		if err = e.tryReserve(n); !errdefs.Is(err, errdefs.NoSpace) {
+			return err
 		}
-		if !e.spaceComing() {
+		if !e.coming(err) {
 			// Look once more: what was coming may have come between the two looks.
-			if err = e.al.Reserve(n); err == nil {
-				e.reserved.Add(n)
-				return nil
+			if err = e.tryReserve(n); !errdefs.Is(err, errdefs.NoSpace) {
+				return err
 			}
 			return e.spaceError(err, n)
 		}
@@ -69,6 +60,29 @@ func (e *Engine) reserve(ctx context.Context, n int64, maxWait time.Duration, st
 			return e.writable("engine.Write")
 		}
 	}
+}
+
+// tryReserve promises n bytes of space and their metadata, or neither.
+func (e *Engine) tryReserve(n int64) error {
+	e.reserveMu.Lock() // so that two cannot both be promised the last room in the metadata
+	defer e.reserveMu.Unlock()
+	if err := e.metadataRoom(n / extent.BlockSize * metadataPerBlock); err != nil {
+		return err
+	}
+	if err := e.al.Reserve(n); err != nil {
+		return err
+	}
+	e.reserved.Add(n)
+	return nil
+}
+
+// coming reports whether what the refusal was for may be over soon without anybody's help. Dirty
+// data counts at its worst in the metadata, so its commit makes room there.
+func (e *Engine) coming(err error) bool {
+	if errdefs.ReasonOf(err) == errdefs.ReasonMetadataSpace {
+		return e.reservedInFlight() || e.orphans.Load() > 0
+	}
+	return e.spaceComing()
 }
 
 // spaceTick bounds how long a waiter relies on being woken.
@@ -108,6 +122,9 @@ func (e *Engine) reservedInFlight() bool { return e.reserved.Load() > e.stuck.Lo
 // spaceError makes a NoSpace error carry the account of space.
 func (e *Engine) spaceError(err error, n int64) error {
 	reason := errdefs.ReasonOf(err)
+	if reason == errdefs.ReasonMetadataSpace {
+		return err
+	}
 	if e.spaceComing() {
 		reason = errdefs.ReasonReclaimPending
 	}
@@ -124,13 +141,13 @@ func (e *Engine) spaceError(err error, n int64) error {
 	}
 }
 
-// reserveMetadata refuses a write whose metadata might not fit. Received blocks are what the
+// metadataRoom refuses n bytes of records that might not fit. Received blocks are what the
 // metadata still owes, so no count of its own is needed: the data reservation is the count.
-func (e *Engine) reserveMetadata(n int64) error {
+func (e *Engine) metadataRoom(n int64) error {
 	s := e.st.Stats()
-	owed := (e.reserved.Load() + n) / extent.BlockSize * metadataPerBlock
-	limit := s.MaxBytes - s.MaxBytes/16 // the rest is for deletes
-	if s.UsedBytes+owed <= limit {
+	owed := e.reserved.Load()/extent.BlockSize*metadataPerBlock + e.inlining.Load()*metadataPerInline + n
+	// One part in sixteen is for deletes, another for the copies of pages that a commit makes.
+	if s.UsedBytes+owed <= s.MaxBytes-s.MaxBytes/8 {
 		return nil
 	}
 	return &errdefs.Error{
