@@ -59,7 +59,7 @@ func (f *folder) prepare(c config.Config) (d *filedev.Device, fresh bool, err er
 // opened yet, for each writes its own before anything else: format was interrupted before the
 // metadata file was there.
 func (f *folder) unused(d zone.Device) error {
-	if err := engine.CheckGeometry(d.Geometry()); err != nil {
+	if err := f.fits(d.Geometry()); err != nil {
 		return err
 	}
 	l, err := label.Read(d)
@@ -115,7 +115,7 @@ func (f *folder) remake(c config.Config, force bool) (zone.Geometry, error) {
 		return zone.Geometry{}, err
 	}
 	if sized {
-		if err := engine.CheckGeometry(g); err != nil {
+		if err := f.fits(g); err != nil {
 			return zone.Geometry{}, err
 		}
 	}

@@ -10,7 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/shingle-store/shingle/internal/config"
+	"github.com/shingle-store/shingle/internal/engine"
 	"github.com/shingle-store/shingle/internal/errdefs"
+	"github.com/shingle-store/shingle/internal/zone"
 	"github.com/shingle-store/shingle/internal/zone/filedev"
 )
 
@@ -28,14 +30,16 @@ func openFolder(c config.Config, make bool) (*folder, error) {
 	const op = "engine.openFolder"
 	if make {
 		if err := os.MkdirAll(c.Data, 0o700); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("data folder %s cannot be made; choose another --data: %w", c.Data, err)
 		}
 	}
-	lock, err := os.Open(c.Data)
-	if errors.Is(err, fs.ErrNotExist) {
+	lock, err := os.OpenFile(c.Data, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, errdefs.New(errdefs.NotFound, "", op, c.Data, "there is no data folder "+c.Data+"; name the right one with --data")
-	}
-	if err != nil {
+	case errors.Is(err, unix.ENOTDIR):
+		return nil, errdefs.New(errdefs.Precondition, "", op, c.Data, c.Data+" is not a folder; name another with --data")
+	case err != nil:
 		return nil, err
 	}
 	for {
@@ -99,6 +103,9 @@ func (f *folder) createDevice() error {
 		return errdefs.New(errdefs.NotFound, "", op, path, fmt.Sprintf(
 			"there is no device file %s; to have it made, give its size: --device 'file:%s?size=16GiB'", path, path))
 	}
+	if err := f.fits(g); err != nil {
+		return err
+	}
 	half := path + ".new"
 	if err := filedev.Create(half, g, filedev.Options{Force: true}); err != nil {
 		return err
@@ -108,6 +115,15 @@ func (f *folder) createDevice() error {
 		return errors.Join(err, os.Remove(half))
 	}
 	return errors.Join(os.Remove(half), syncFolder(filepath.Dir(path)))
+}
+
+// fits says which device cannot hold a store, and why.
+func (f *folder) fits(g zone.Geometry) error {
+	err := engine.CheckGeometry(g)
+	if e, ok := err.(*errdefs.Error); ok {
+		return errdefs.New(e.Kind, e.Reason, e.Op, f.device.Path, "device "+f.device.Path+" cannot be used: "+e.Msg)
+	}
+	return err
 }
 
 func syncFolder(path string) error {

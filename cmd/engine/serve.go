@@ -72,6 +72,7 @@ func (a *app) serve(c config.Config, signals <-chan os.Signal) (err error) {
 		if !isLoopback(admin.Addr()) {
 			s.log.Warn("admin pages are open to the network", "admin-listen", c.AdminListen)
 		}
+		s.log.Info("admin pages on " + admin.Addr().String())
 		s.admin = newAdmin()
 		defer s.admin.close()
 		go func() { s.failed <- s.admin.serve(admin) }()
