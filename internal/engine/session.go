@@ -12,11 +12,18 @@ import (
 
 func errIsEOF(err error) bool { return errors.Is(err, io.EOF) }
 
-// sessionIdle keeps a resumable write for its time after its stream has gone.
-func (e *Engine) sessionIdle(w *Writer) {
+// leave keeps a resumable write after its stream has gone, or answers false if a newer stream has
+// it.
+func (s *sessions) leave(w *Writer, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byID[w.o.WriteID] != w {
+		return false
+	}
 	w.mu.Lock()
-	w.mu.idleSince = e.o.Now()
-	w.mu.Unlock()
+	defer w.mu.Unlock()
+	w.mu.left, w.mu.idleSince = true, now
+	return true
 }
 
 // expireSessions ends resumable writes that nobody came back to.
@@ -24,26 +31,25 @@ func (e *Engine) expireSessions() {
 	before := e.o.Now().Add(-e.o.StagedTTL)
 	e.sessions.mu.Lock()
 	var expired []*Writer
-	for _, w := range e.sessions.byID {
+	for id, w := range e.sessions.byID {
 		w.mu.Lock()
 		if !w.mu.idleSince.IsZero() && w.mu.idleSince.Before(before) {
 			expired = append(expired, w)
+			delete(e.sessions.byID, id) // from here on nobody can take it over
 		}
 		w.mu.Unlock()
 	}
 	e.sessions.mu.Unlock()
 	for _, w := range expired {
-		w.mu.Lock()
-		w.mu.closed = true
-		w.mu.Unlock()
-		e.endSession(w)
+		e.endSession(w, true)
 	}
 }
 
-// endSession forgets the write and releases its file; of an unfinished replace nothing stays.
-func (e *Engine) endSession(w *Writer) {
+// endSession forgets the write and releases its file; of an unfinished replace nothing stays if it
+// is to be dropped, which is not for a fenced stream to do.
+func (e *Engine) endSession(w *Writer, drop bool) {
 	w.mu.Lock()
-	fenced, finished := w.mu.fenced, w.mu.finished
+	finished := w.mu.finished
 	w.mu.Unlock()
 	if w.o.WriteID != "" {
 		e.sessions.mu.Lock()
@@ -52,7 +58,7 @@ func (e *Engine) endSession(w *Writer) {
 		}
 		e.sessions.mu.Unlock()
 	}
-	if w.o.Mode == Replace && !finished && !fenced {
+	if w.o.Mode == Replace && !finished && drop {
 		e.dropStaged(w.f)
 	}
 	e.release(w.f)

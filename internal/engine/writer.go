@@ -30,6 +30,7 @@ type Writer struct {
 		fenced   bool
 		finished bool
 		closed   bool
+		left     bool // closed, and its session holds its file for a later stream
 		// idleSince is when the stream of a resumable write ended; zero while it lasts.
 		idleSince time.Time
 		// sequential: every message began where the last one ended, from 0 on, so the stream
@@ -49,6 +50,17 @@ type positionMark struct {
 type sessions struct {
 	mu   sync.Mutex
 	byID map[string]*Writer
+}
+
+// enter makes w the write that its write_id names, or answers false if there is one.
+func (s *sessions) enter(w *Writer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byID[w.o.WriteID] != nil {
+		return false
+	}
+	s.byID[w.o.WriteID] = w
+	return true
 }
 
 // OpenWriter begins or resumes a write. InPlace makes the file if it is missing (durably, for
@@ -87,12 +99,11 @@ func (e *Engine) OpenWriter(ctx context.Context, o WriterOptions) (*Writer, erro
 	} else if w.f, err = e.openForWrite(o); err != nil {
 		return nil, err
 	}
-	if o.WriteID != "" {
-		e.sessions.mu.Lock()
-		e.sessions.byID[o.WriteID] = w
-		e.sessions.mu.Unlock()
+	if o.WriteID == "" || e.sessions.enter(w) {
+		return w, nil
 	}
-	return w, nil
+	e.release(w.f) // nothing has come of it yet
+	return e.OpenWriter(ctx, o)
 }
 
 // checkTarget holds the preconditions against what the name stands for now. A replace checks
@@ -129,32 +140,56 @@ func (e *Engine) openForWrite(o WriterOptions) (*file, error) {
 	}
 }
 
-// resume takes over a write that is under way, or finds an unfinished replace of a former run.
-// It returns nil, nil if there is neither.
+// resume takes over a write that is under way or whose stream has gone. It returns nil, nil if
+// there is none.
 func (e *Engine) resume(ctx context.Context, o WriterOptions) (*Writer, error) {
-	e.sessions.mu.Lock()
-	old := e.sessions.byID[o.WriteID]
-	if old != nil {
-		old.mu.Lock()
-		if old.o.Name != o.Name || old.o.Mode != o.Mode {
-			old.mu.Unlock()
-			e.sessions.mu.Unlock()
-			return nil, errdefs.Invalid("engine.Write", "options.write_id", "this write_id names a write of another file or mode")
+	for {
+		old, err := e.fence(o)
+		if old == nil || err != nil {
+			return nil, err
 		}
-		old.mu.fenced = true
-		old.mu.Unlock()
-		e.files.mu.Lock()
-		old.f.refs++
-		e.files.mu.Unlock()
+		// With the write token no message of the fenced writer is half way in.
+		if err := old.f.lockWrite(ctx); err != nil {
+			e.release(old.f)
+			return nil, err
+		}
+		w := e.succeed(old, o)
+		old.f.unlockWrite()
+		if w != nil {
+			return w, nil
+		}
+		e.release(old.f)
 	}
-	e.sessions.mu.Unlock()
+}
+
+// fence ends the stream that has the write_id, if there is one, and returns it with one more
+// reference to its file.
+func (e *Engine) fence(o WriterOptions) (*Writer, error) {
+	e.sessions.mu.Lock()
+	defer e.sessions.mu.Unlock()
+	old := e.sessions.byID[o.WriteID]
 	if old == nil {
 		return nil, nil
 	}
-	// With the write token no message of the fenced writer is half way in.
-	if err := old.f.lockWrite(ctx); err != nil {
-		e.release(old.f)
-		return nil, err
+	old.mu.Lock()
+	defer old.mu.Unlock()
+	if old.o.Name != o.Name || old.o.Mode != o.Mode {
+		return nil, errdefs.Invalid("engine.Write", "options.write_id", "this write_id names a write of another file or mode")
+	}
+	old.mu.fenced = true
+	e.files.mu.Lock()
+	old.f.refs++
+	e.files.mu.Unlock()
+	return old, nil
+}
+
+// succeed makes the writer that goes on where a fenced one stood, or returns nil if another was
+// quicker. The caller holds the write token.
+func (e *Engine) succeed(old *Writer, o WriterOptions) *Writer {
+	e.sessions.mu.Lock()
+	defer e.sessions.mu.Unlock()
+	if e.sessions.byID[o.WriteID] != old {
+		return nil
 	}
 	old.f.wake()
 	w := &Writer{e: e, f: old.f, o: o}
@@ -162,12 +197,13 @@ func (e *Engine) resume(ctx context.Context, o WriterOptions) (*Writer, error) {
 	w.mu.received, w.mu.next, w.mu.durable = old.mu.received, old.mu.next, old.mu.durable
 	w.mu.marks = append([]positionMark(nil), old.mu.marks...)
 	w.mu.sequential, w.mu.crc, w.mu.finished = old.mu.sequential, old.mu.crc, old.mu.finished
+	left := old.mu.left
 	old.mu.Unlock()
-	old.f.unlockWrite()
-	e.sessions.mu.Lock()
 	e.sessions.byID[o.WriteID] = w
-	e.sessions.mu.Unlock()
-	return w, nil
+	if left {
+		e.release(old.f) // the reference that the session held for it
+	}
+	return w
 }
 
 // staged returns the unnamed file for a replace: the one that a former run of the engine left
@@ -467,10 +503,8 @@ func (w *Writer) Close() {
 	if closed {
 		return
 	}
-	if w.o.WriteID != "" && !finished && !fenced {
-		// The session holds the file for a later stream, until its time is up.
-		w.e.sessionIdle(w)
-		return
+	if w.o.WriteID != "" && !finished && w.e.sessions.leave(w, w.e.o.Now()) {
+		return // the session holds the file for a later stream, until its time is up
 	}
-	w.e.endSession(w)
+	w.e.endSession(w, !fenced)
 }
