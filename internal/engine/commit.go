@@ -24,7 +24,8 @@ type filePublication struct {
 	ranges []*ordered
 	size   int64 // the durable size after the commit
 	freed  map[uint32]int64
-	gone   bool // the file has no record any more
+	inline int64 // length of the inline data on record after the commit
+	gone   bool  // the file has no record any more
 }
 
 // beforeCommit runs in the group commit's goroutine before each transaction: it flushes the
@@ -142,7 +143,7 @@ func (e *Engine) publish(tx *store.Tx, p *publication) error {
 		return err
 	}
 	for _, fp := range p.files {
-		fp.freed, fp.gone = map[uint32]int64{}, false
+		fp.freed, fp.gone, fp.inline = map[uint32]int64{}, false, 0
 		if err := e.publishFile(tx, fp); err != nil {
 			return &publishError{fp, err}
 		}
@@ -178,6 +179,9 @@ func (e *Engine) publishFile(tx *store.Tx, fp *filePublication) error {
 		if err := e.publishRange(tx, &n, o, fp.freed); err != nil {
 			return err
 		}
+	}
+	if n.Inline != nil {
+		fp.inline = n.Inline.RawLen
 	}
 	if len(fp.ranges) == 0 && n.Size == fp.size {
 		return nil
@@ -268,6 +272,7 @@ func (e *Engine) published(p *publication, err error) {
 		if !fp.gone {
 			f.mu.persisted = f.mu.persisted || len(fp.ranges) > 0
 			f.mu.durable = max(f.mu.durable, fp.size)
+			f.mu.inlineRecord = fp.inline
 			f.pruneMarksLocked()
 		}
 		for _, o := range fp.ranges {

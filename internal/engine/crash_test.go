@@ -105,6 +105,12 @@ func (c *crasher) arm(within int64) {
 	}
 }
 
+func (c *crasher) disarm() {
+	c.down.Store(false)
+	c.ops.Store(-1)
+	c.commits.Store(-1)
+}
+
 // vanish ends an engine as a crash does: nothing more is committed, only memory is let go.
 func (e *Engine) vanish() {
 	e.once.Do(func() {
@@ -226,7 +232,7 @@ func runCrashes(t *testing.T, seed uint64, g zone.Geometry, o Options, cuts int,
 			w.doing = operation{what: "idle"}
 		}
 		c.crash(w.e)
-		// What is checked is checked without another cut.
+		c.disarm() // what is checked is checked without another cut
 		e, err := Open(context.Background(), c.b.options())
 		if err != nil {
 			w.fatalf("the store does not open after a crash: %v", err)
@@ -238,7 +244,6 @@ func runCrashes(t *testing.T, seed uint64, g zone.Geometry, o Options, cuts int,
 			}
 		}
 		checkIdentity(t, e)
-		c.down.Store(false)
 		w.adoptCrash()
 		e.vanish()
 		if w.rng.IntN(8) == 0 {

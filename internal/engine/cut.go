@@ -92,7 +92,7 @@ func (e *Engine) cutFile(ctx context.Context, op, name string, cond Precondition
 	// From here on it is seen through: half a cut must not be left in memory because a caller
 	// went away.
 	f.cut.Lock()
-	freed, err := e.cutLockedOut(f, p)
+	freed, err := e.cutLockedOut(f, p, info.Size)
 	f.cut.Unlock()
 	if err != nil {
 		return File{}, Freed{}, err
@@ -102,8 +102,9 @@ func (e *Engine) cutFile(ctx context.Context, op, name string, cond Precondition
 	return out, freed, err
 }
 
-// cutLockedOut carries the plan out; readers and writers are locked out.
-func (e *Engine) cutLockedOut(f *file, p cutPlan) (Freed, error) {
+// cutLockedOut carries the plan out on a file of the old size; readers and writers are locked
+// out.
+func (e *Engine) cutLockedOut(f *file, p cutPlan, old int64) (Freed, error) {
 	dropped := int64(0)
 	if !p.grow && p.off < p.end {
 		dropped = e.cutMemory(f, p)
@@ -146,7 +147,10 @@ func (e *Engine) cutLockedOut(f *file, p cutPlan) (Freed, error) {
 	f.mu.Lock()
 	f.mu.size, f.mu.durable, f.mu.marks = p.size, p.size, nil
 	f.mu.generation, f.mu.updated, f.mu.contentValid = generation, e.o.Now(), false
-	f.mu.inlineLen = min(f.mu.inlineLen, p.size)
+	f.mu.inlineLen, f.mu.inlineRecord = min(f.mu.inlineLen, p.size), min(f.mu.inlineRecord, p.size)
+	if !p.grow && len(f.mu.failed) > 0 {
+		f.pending.Zero(p.off, min(p.end, extent.RoundUp(old)))
+	}
 	f.refreshLocked()
 	f.mu.Unlock()
 	e.resetKick.set()
@@ -154,19 +158,20 @@ func (e *Engine) cutLockedOut(f *file, p cutPlan) (Freed, error) {
 }
 
 // cutMemory drops what is dirty in the range, so that it need not be written to be cut, and
-// returns the bytes. The bytes of blocks that are cut in part are zeroed.
+// returns the bytes. Blocks that are cut in part are written whole: the cut that follows is exact
+// to the byte. So is data that stands for inline data on record, which goes all at once.
 func (e *Engine) cutMemory(f *file, p cutPlan) (dropped int64) {
 	start, end := extent.RoundUp(p.off), extent.RoundDown(p.end)
 	if p.end == p.size {
 		end = extent.RoundUp(p.end) // past the end of the file there is nothing to keep
 	}
 	f.mu.Lock()
+	if from := max(start, extent.RoundUp(f.mu.inlineRecord)); from < end {
+		dropped = f.dirty.Drop(from, end)
+	}
 	if start < end {
-		dropped = f.dirty.Drop(start, end)
 		dropped += e.overlayFailedLocked(f, start, end)
 	}
-	f.dirty.Zero(p.off, min(p.end, extent.RoundUp(f.mu.size)))
-	f.pending.Zero(p.off, min(p.end, extent.RoundUp(f.mu.size)))
 	if p.truncate {
 		// What was only in memory past the cut never had a size on record and will not get one.
 		size := max(p.size, f.mu.durable)

@@ -45,7 +45,10 @@ type file struct {
 		commitErr  error      // of the last try to commit, while it lasts
 		inline     bool       // the record holds inline data, or will with the range in queue
 		inlineLen  int64      // of the inline data, in bytes of the file
-		changed    chan struct{}
+		// inlineRecord is how long inline data is on record: longer than 0 also while the same
+		// bytes are dirty, until the commit that replaces it.
+		inlineRecord int64
+		changed      chan struct{}
 		// staged: has no name yet (an unfinished replace); persisted: has a record.
 		staged, persisted bool
 		writeID           string
@@ -114,7 +117,7 @@ func (e *Engine) openFile(id uint64) (*file, error) {
 	f.mu.generation = int64(n.Generation)
 	f.mu.updated = timeOf(n.Updated)
 	if n.Inline != nil {
-		f.mu.inline, f.mu.inlineLen = true, n.Inline.RawLen
+		f.mu.inline, f.mu.inlineLen, f.mu.inlineRecord = true, n.Inline.RawLen, n.Inline.RawLen
 	}
 	f.mu.persisted = true
 	f.mu.staged, f.mu.writeID = unnamed, n.WriteID
