@@ -144,7 +144,7 @@ type ReadRequest struct {
 // Piece is a part of a file as read: data, or a hole (Data nil, Hole > 0).
 type Piece struct {
 	Offset int64
-	Data   []byte // at most 1 MiB; valid until the next call of Next
+	Data   []byte // at most 1 MiB; valid until the next call of Next or Close
 	CRC    uint32 // crc32c of Data
 	Hole   int64  // bytes
 }

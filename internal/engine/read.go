@@ -22,7 +22,7 @@ type Reader struct {
 	off   int64
 	end   int64 // where the caller wants to stop; the file's end may come earlier
 	holes bool
-	buf   []byte
+	buf   *scratchBuffer // a window; nil until the first Next
 	queue []Piece // of the window at hand
 }
 
@@ -57,17 +57,21 @@ func (e *Engine) OpenReader(ctx context.Context, r ReadRequest) (*Reader, error)
 // File returns what the file was when the Reader was opened.
 func (r *Reader) File() File { return r.file }
 
-// Close releases the file.
+// Close releases the file and the memory of the last piece.
 func (r *Reader) Close() {
 	if r.f != nil {
 		r.e.release(r.f)
 		r.f = nil
 	}
+	if r.buf != nil {
+		r.e.scratchDone(r.buf)
+		r.buf, r.queue = nil, nil
+	}
 }
 
 // Next returns the next piece: at most 1 MiB of verified data, or a hole when those are reported.
 // io.EOF at the end of the range or of the file. A Corruption error comes after the good bytes
-// before it have been returned. The Data is valid until the next call.
+// before it have been returned. The Data is valid until the next call or Close.
 func (r *Reader) Next(ctx context.Context) (Piece, error) {
 	if len(r.queue) > 0 {
 		p := r.queue[0]
@@ -78,12 +82,12 @@ func (r *Reader) Next(ctx context.Context) (Piece, error) {
 		return Piece{}, err
 	}
 	if r.buf == nil {
-		r.buf = slab.Aligned(readWindow)
+		r.buf = r.e.scratch(readWindow)
 	}
 	// Windows end on multiples of the window, so that frames are rarely read twice.
 	stop := min(r.end, (r.off/readWindow+1)*readWindow)
 	w := window{off: r.off, holes: r.holes}
-	n, err := r.e.readWindow(ctx, r.f, &w, r.buf[r.off%extent.BlockSize:], stop)
+	n, err := r.e.readWindow(ctx, r.f, &w, r.buf.b[r.off%extent.BlockSize:readWindow], stop)
 	if n == 0 && err == nil {
 		return Piece{}, io.EOF
 	}
@@ -92,7 +96,7 @@ func (r *Reader) Next(ctx context.Context) (Piece, error) {
 		if d, ok := bad.Detail.(*CorruptionDetail); ok && d.Offset > r.off {
 			// The good prefix first; the next call meets the bad block at its start.
 			w.found = nil
-			n, err = r.e.readWindow(ctx, r.f, &w, r.buf[r.off%extent.BlockSize:], d.Offset)
+			n, err = r.e.readWindow(ctx, r.f, &w, r.buf.b[r.off%extent.BlockSize:readWindow], d.Offset)
 		}
 	}
 	if err != nil {
@@ -107,7 +111,7 @@ func (r *Reader) Next(ctx context.Context) (Piece, error) {
 
 // cut makes pieces of the n bytes of the window.
 func (r *Reader) cut(w *window, n int64) {
-	data := r.buf[w.off%extent.BlockSize:][:n]
+	data := r.buf.b[w.off%extent.BlockSize:][:n]
 	emit := func(from, to int64, hole bool) {
 		if from >= to {
 			return

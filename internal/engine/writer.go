@@ -473,6 +473,10 @@ func (w *Writer) publish(ctx context.Context, crc uint32) (File, error) {
 // contentCRC reads the whole file for its checksum: for content that did not come in order.
 func (e *Engine) contentCRC(ctx context.Context, f *file) (crc uint32, err error) {
 	r := &Reader{e: e, f: f, end: extent.MaxFileSize}
+	defer func() {
+		r.f = nil // the Writer's
+		r.Close()
+	}()
 	for {
 		p, err := r.Next(ctx)
 		if err != nil {
