@@ -24,6 +24,10 @@ const (
 	// DefaultWindow is the most that a Writer holds that is not known to be durable, in bytes.
 	DefaultWindow = 64 << 20
 
+	// syncsPerWindow is how often a Writer asks for a sync while it sends a window: one part
+	// becomes durable, the next is written to the device and others are on their way.
+	syncsPerWindow = 4
+
 	// messageSize is that of Limits.preferred_data_bytes; the most is 2 MiB.
 	messageSize = 1 << 20
 	// fruitlessStreams in a row, each opened well and each broken before it got anything
@@ -74,8 +78,8 @@ type Option func(*options)
 func WithRetryTime(d time.Duration) Option { return func(o *options) { o.retryTime = d } }
 
 // WithWindow bounds the bytes that each Writer holds because they are not known to be
-// durable, apart from the one message being filled. A Writer asks for a sync whenever half of
-// it is taken, so a small window costs speed. The default is DefaultWindow; the least that
+// durable, apart from the one message being filled. A Writer asks for a sync whenever a quarter
+// of it has been sent, so a small window costs speed. The default is DefaultWindow; the least that
 // works is one message, 1 MiB.
 func WithWindow(bytes int64) Option { return func(o *options) { o.window = bytes } }
 

@@ -254,10 +254,6 @@ func (w *Writer) pushLocked() error {
 	}
 	w.win.push(off, part)
 	w.callers.part, w.callers.off = nil, off+int64(len(part))
-	// Half the window goes on being filled while the other half becomes durable.
-	if asked := max(w.want.sync, w.win.durable); w.win.accepted-asked >= w.win.limit/2 {
-		w.wantSyncLocked(w.win.accepted)
-	}
 	w.notifyLocked()
 	return nil
 }

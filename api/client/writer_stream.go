@@ -308,7 +308,10 @@ func (w *Writer) requestLocked(a *attempt) *wire.WriteRequest {
 		out.Data = mem.BufferSlice{m.buf}
 	}
 	sent := w.win.sent()
-	if w.want.sync > max(a.synced, w.win.durable) && sent >= w.want.sync {
+	// Part of the window goes on being filled while another becomes durable. What counts is what
+	// was sent: callers can fill the window before the first message has left.
+	asked := max(a.synced, w.win.durable)
+	if m != nil && sent-asked >= w.win.limit/syncsPerWindow || w.want.sync > asked && sent >= w.want.sync {
 		something = true
 		req.Sync, a.synced = true, sent
 	}
