@@ -2,7 +2,11 @@ package server
 
 import "sync"
 
-// syncer runs the syncs of one Write beside its reading. Requests that come while one runs
+// syncsAtOnce is how many syncs of one Write run together: while the data of one is flushed and
+// committed, that of the next is appended.
+const syncsAtOnce = 2
+
+// syncer runs the syncs of one Write beside its reading. Requests that come while syncsAtOnce run
 // are answered by one more run together.
 type syncer struct {
 	sync func() error
@@ -12,8 +16,8 @@ type syncer struct {
 
 	mu struct {
 		sync.Mutex
-		wanted  uint64 // requests so far
-		running bool
+		pending bool // requests that no run has begun after
+		running int
 		err     error
 	}
 	running sync.WaitGroup
@@ -23,36 +27,42 @@ type syncer struct {
 func (s *syncer) request() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.wanted++
-	if s.mu.running || s.mu.err != nil {
+	if s.mu.err != nil {
 		return
 	}
-	s.mu.running = true
-	s.running.Go(s.loop)
+	s.mu.pending = true
+	if s.mu.running < syncsAtOnce {
+		s.mu.running++
+		s.running.Go(s.loop)
+	}
 }
 
 func (s *syncer) loop() {
-	for {
-		s.mu.Lock()
-		covered := s.mu.wanted
-		s.mu.Unlock()
-
+	for s.begin() {
 		err := s.sync()
 		if err == nil {
 			s.done()
+			continue
 		}
 		s.mu.Lock()
-		if err != nil {
+		if s.mu.err == nil {
 			s.mu.err = err
 			close(s.failed)
 		}
-		s.mu.running = err == nil && s.mu.wanted != covered
-		again := s.mu.running
 		s.mu.Unlock()
-		if !again {
-			return
-		}
 	}
+}
+
+// begin takes what has been requested. False: there is nothing to do, and the loop has ended.
+func (s *syncer) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.mu.pending || s.mu.err != nil {
+		s.mu.running--
+		return false
+	}
+	s.mu.pending = false
+	return true
 }
 
 // wait returns when all requests so far are answered, with the first error. It must not run

@@ -147,6 +147,7 @@ func TestRepliesAreSparse(t *testing.T) {
 		}
 		send(t, s, m)
 	}
+	recv(t, s) // progress is told of before the end
 	if err := s.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
@@ -154,8 +155,8 @@ func TestRepliesAreSparse(t *testing.T) {
 	if err != nil || last.ReceivedBytes != n*size {
 		t.Fatalf("%v, %v", last, err)
 	}
-	if most := n*size/1000 + 1; replies > most || replies < 2 {
-		t.Errorf("%d replies; want 2 to %d", replies, most)
+	if most := n * size / 1000; replies > most {
+		t.Errorf("%d replies after the first; want at most %d", replies, most)
 	}
 }
 
@@ -190,18 +191,25 @@ func TestSyncsNeitherBlockNorRepeat(t *testing.T) {
 	s := openWrite(t, c)
 	send(t, s, &pb.WriteRequest{Name: "a", Data: []byte("a"), Sync: true})
 	w := <-f.opened
-	waitFor(t, func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.mu.syncs == 1 })
-	for range 9 {
+	begun := func(n int) {
+		t.Helper()
+		waitFor(t, func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.mu.syncs == n })
+	}
+	begun(1)
+	send(t, s, &pb.WriteRequest{Data: []byte("b"), Sync: true})
+	begun(2) // beside the first
+	for range 8 {
 		send(t, s, &pb.WriteRequest{Data: []byte("b"), Sync: true})
 	}
 	waitFor(t, func() bool { n, _ := w.Position(); return n == 10 })
 	gate <- struct{}{}
-	if r := recv(t, s); r.DurableBytes != 1 || r.ReceivedBytes != 10 {
+	if r := recv(t, s); r.DurableBytes < 1 || r.DurableBytes > 2 || r.ReceivedBytes != 10 {
 		t.Errorf("first sync: %v", r)
 	}
+	begun(3) // one for all that waited
 	gate <- struct{}{}
-	if r := recv(t, s); r.DurableBytes != 10 {
-		t.Errorf("second sync: %v", r)
+	gate <- struct{}{}
+	for recv(t, s).DurableBytes != 10 {
 	}
 	// Nothing new, and still an answer.
 	send(t, s, &pb.WriteRequest{Sync: true})
@@ -209,7 +217,7 @@ func TestSyncsNeitherBlockNorRepeat(t *testing.T) {
 	if r := recv(t, s); r.DurableBytes != 10 {
 		t.Errorf("empty sync: %v", r)
 	}
-	if w.mu.syncs != 3 {
+	if w.mu.syncs != 4 {
 		t.Errorf("%d syncs", w.mu.syncs)
 	}
 	// The end of the stream waits for what is outstanding.
