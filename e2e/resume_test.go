@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"syscall"
 	"testing"
 	"time"
 
@@ -78,6 +79,41 @@ func readAll(t *testing.T, c *client.Client, name string) []byte {
 	b, err := io.ReadAll(r)
 	must(t, err)
 	return b
+}
+
+// TestASecondSignalEndsAtOnce does not let an engine wait for a client that holds it up.
+func TestASecondSignalEndsAtOnce(t *testing.T) {
+	s := started(t, "--compression", "none", "--drain-timeout", "10m")
+	c := s.dial(client.WithRetryTime(0))
+	w, err := c.Write(t.Context(), "read slowly", client.WriteOptions{Sync: true})
+	must(t, err)
+	_, err = io.CopyN(w, &noise{}, 32<<20)
+	must(t, err)
+	must(t, w.Close())
+	r, err := c.Read(t.Context(), "read slowly", client.ReadOptions{})
+	must(t, err)
+	defer r.Close() // and nothing is taken from it
+	must(t, s.cmd.Process.Signal(syscall.SIGTERM))
+	select {
+	case err := <-s.exit:
+		s.cmd = nil
+		t.Fatalf("the engine did not wait for the call under way: %v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	must(t, s.cmd.Process.Signal(syscall.SIGTERM))
+	select {
+	case err := <-s.exit:
+		s.cmd = nil
+		if err == nil {
+			t.Error("an end in the middle exits with 0")
+		}
+	case <-time.After(startTime):
+		t.Fatal("the engine does not end")
+	}
+	s.start()
+	if f, err := s.dial().Stat(t.Context(), "read slowly"); err != nil || f.GetSize() != 32<<20 {
+		t.Errorf("after the restart: %v, %v", f, err)
+	}
 }
 
 // TestStopKeepsWhatWasReceived stops the engine in order with data that nobody synced and a

@@ -49,11 +49,13 @@ type service struct {
 	engine *engine.Engine
 	fresh  bool       // the store was made by this run
 	failed chan error // a listener broke
+	ended  chan struct{}
 }
 
 // serve runs the engine until a signal, and then stops it in order.
 func (a *app) serve(c config.Config, signals <-chan os.Signal) (err error) {
-	s := &service{c: c, failed: make(chan error, 2)}
+	s := &service{c: c, failed: make(chan error, 2), ended: make(chan struct{})}
+	defer close(s.ended)
 	s.log = slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: c.LogLevel}))
 	// The port first: two engines started by mistake must not make two stores.
 	lis, err := listen("--listen", c.Listen)
@@ -102,17 +104,21 @@ func (a *app) serve(c config.Config, signals <-chan os.Signal) (err error) {
 		case err = <-s.failed:
 		}
 	}
-	go exitOnSignal(signals)
+	go exitOnSignal(signals, s.ended)
 	if serr := s.stop(); err == nil {
 		err = serr
 	}
 	return err
 }
 
-// exitOnSignal ends the process at the next signal. What was synced is safe: it is as a crash.
-func exitOnSignal(signals <-chan os.Signal) {
-	<-signals
-	os.Exit(exitError)
+// exitOnSignal ends the process at the next signal, unless the run ends before. What was synced is
+// safe: it is as a crash.
+func exitOnSignal(signals <-chan os.Signal, ended <-chan struct{}) {
+	select {
+	case <-signals:
+		os.Exit(exitError)
+	case <-ended:
+	}
 }
 
 // open opens the engine while health checks hear NOT_SERVING. A signal before that is done ends it,
@@ -134,7 +140,7 @@ func (s *service) open(f *folder, signals <-chan os.Signal) (stopped bool, err e
 	}
 	if stopped {
 		cancel()
-		go exitOnSignal(signals)
+		go exitOnSignal(signals, s.ended)
 		oerr := <-done
 		if oerr == nil {
 			oerr = s.engine.Close(context.Background())

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/shingle-store/shingle/internal/errdefs"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// invoke runs the program with an environment of its own.
+func invoke(env map[string]string, args ...string) (code int, out, err string) {
+	var o, e bytes.Buffer
+	code = run(streams{&o, &e}, func(name string) (string, bool) { v, ok := env[name]; return v, ok }, args)
+	return code, o.String(), e.String()
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	for _, c := range []struct {
+		args []string
+		env  map[string]string
+		say  string
+	}{
+		{[]string{"--colour"}, nil, "unknown flag: --colour"},
+		{[]string{"status"}, nil, `"status" is no command; see ` + "`engine --help`"},
+		{[]string{"serve", "now"}, nil, `"now": engine serve takes no arguments`},
+		{[]string{"check", "--listen", "127.0.0.1:0"}, nil, "unknown flag: --listen"},
+		{[]string{"check", "a", "b"}, nil, `"a b": engine check takes no arguments`},
+		{[]string{"--nodelalloc=maybe"}, nil, "nodelalloc"},
+		{[]string{"--max-wait", "soon"}, nil, `--max-wait: "soon" is no duration`},
+		{nil, map[string]string{"SHINGLE_DIRTY_LIMIT": "1"}, "SHINGLE_DIRTY_LIMIT: 1 is too small: give at least 8MiB"},
+		{[]string{"format"}, map[string]string{"SHINGLE_DEVICE": "disk"}, `SHINGLE_DEVICE: "disk" is no device`},
+	} {
+		code, out, err := invoke(c.env, append(c.args, "--data", data)...)
+		if code != exitUsage || out != "" || !strings.HasPrefix(err, "engine: ") || !strings.Contains(err, c.say) {
+			t.Errorf("%q exits with %d and says %q, want %q", c.args, code, out+err, c.say)
+		}
+	}
+	if _, err := os.Stat(data); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a command line that makes no sense made a folder: %v", err)
+	}
+}
+
+func TestHelpAndVersion(t *testing.T) {
+	code, out, _ := invoke(nil, "--help")
+	for _, want := range []string{
+		"Without a command it serves", "--dirty-limit", "[SHINGLE_DIRTY_LIMIT]", `"127.0.0.1:7411"`, "check", "format", "version", "4  check found problems",
+	} {
+		if code != exitOK || !strings.Contains(out, want) {
+			t.Errorf("help exits with %d and has no %q:\n%s", code, want, out)
+		}
+	}
+	if code, out, _ := invoke(nil, "version"); code != exitOK || !strings.HasPrefix(out, "shingle engine ") || !strings.Contains(out, "go1.") {
+		t.Errorf("version exits with %d: %s", code, out)
+	}
+}
+
+func TestSentence(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{errors.New("plain"), "plain"},
+		{errdefs.New(errdefs.Device, "", "zone.Open", "zone 3", "it does not answer"), "zone 3: it does not answer"},
+		{errdefs.New(errdefs.NotFound, "", "filedev.Open", "/a/b", "there is no device file /a/b"), "there is no device file /a/b"},
+		{errdefs.New(errdefs.NotFound, "", "op", "file a", ""), "file a: not found"},
+		{errdefs.Wrap(errdefs.Device, "", "op", "/a/b", errors.New("no space left")), "/a/b: no space left"},
+		{errdefs.Wrap(errdefs.Device, "", "op", "", errdefs.New(errdefs.Device, "", "inner", "zone 3", "is full")), "zone 3: is full"},
+		{fmt.Errorf("folder: %w", fs.ErrPermission), "folder: permission denied"},
+	} {
+		if got := sentence(c.err); got != c.want {
+			t.Errorf("%v is said as %q, want %q", c.err, got, c.want)
+		}
+	}
+}
+
+func TestExitStatus(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		code int
+		says string
+	}{
+		{nil, 0, ""},
+		{errors.New("broken"), 1, "engine: broken\n"},
+		{usagef("no %s", "sense"), 2, "engine: no sense\n"},
+		{&problemsError{3}, 4, ""}, // check has printed them
+	} {
+		var out bytes.Buffer
+		a := &app{streams: streams{&out, &out}}
+		if code := a.explain(c.err); code != c.code || out.String() != c.says {
+			t.Errorf("%v: exit status %d, %q", c.err, code, out.String())
+		}
+	}
+}
