@@ -13,15 +13,29 @@ const (
 	// MaxAlloc is the size of a slab in bytes, and so the most that one Alloc can have.
 	MaxAlloc = 1 << 20
 	// keepFloor is how many bytes of free slabs are kept mapped at least, where the limit
-	// allows as much. Mapping 1 MiB anew costs 256 page faults, some 100 microseconds.
+	// allows as much.
 	keepFloor = 16 << 20
+	// regionSize is how much is mapped at once, in bytes: a huge page of amd64 and, with pages
+	// of 4 KiB, of arm64. Touching it for the first time costs one page fault instead of 512; in
+	// a virtual machine that is 0.2 ms instead of 5 to 16 ms, more than everything else done
+	// to the data that it holds.
+	regionSize = 2 << 20
 
 	pages = MaxAlloc / Page
 )
 
+// A region is memory mapped in one piece, guarded by its arena's mutex.
+type region struct {
+	mem   []byte
+	slabs [regionSize / MaxAlloc]*slab
+	used  int // slabs of it that are not free
+}
+
 // A slab is guarded by its arena's mutex.
 type slab struct {
 	arena *Arena // nil: a Heap buffer of its own, guarded by heapMu
+	in    *region
+	index int // in the arena's free slabs, while it is one
 	mem   []byte
 	refs  []int32 // references to each page
 	live  int     // pages with references
@@ -43,10 +57,11 @@ type Arena struct {
 
 // New returns an arena that hands out at most limit bytes of slabs, rounded up to a whole
 // slab and to one at least. Nothing is mapped before it is used. Free slabs above 1/8 of the
-// limit or 16 MiB, whichever is more, are given back to the operating system.
+// limit or 16 MiB, whichever is more, are given back to the operating system, two neighbours at
+// a time. What is mapped never passes the most that was in use by more than one slab.
 func New(limit int64) *Arena {
 	limit = max(MaxAlloc, (limit+MaxAlloc-1)/MaxAlloc*MaxAlloc)
-	return &Arena{limit: limit, keep: min(limit, max(keepFloor, limit/8))}
+	return &Arena{limit: limit, keep: max(regionSize, min(limit, max(keepFloor, limit/8)))}
 }
 
 // Limit returns the bound on InUse in bytes.
@@ -100,20 +115,42 @@ func (a *Arena) takeLocked() *slab {
 	if a.inUse+MaxAlloc > a.limit {
 		return nil
 	}
-	var s *slab
-	if last := len(a.free) - 1; last >= 0 {
-		s, a.free[last] = a.free[last], nil
-		a.free = a.free[:last]
-	} else {
-		mem, ok := mapMemory(MaxAlloc)
-		if !ok {
-			return nil
-		}
-		s = &slab{arena: a, mem: mem, refs: make([]int32, pages)}
+	if len(a.free) == 0 && !a.mapLocked() {
+		return nil
 	}
+	s := a.free[len(a.free)-1]
+	a.unlistLocked(s)
+	s.in.used++
 	a.inUse += MaxAlloc
 	a.peak = max(a.peak, a.inUse)
 	return s
+}
+
+// mapLocked maps a region and lists its slabs as free.
+func (a *Arena) mapLocked() bool {
+	mem, ok := mapMemory(regionSize)
+	if !ok {
+		return false
+	}
+	r := &region{mem: mem}
+	for i := range r.slabs {
+		r.slabs[i] = &slab{arena: a, in: r, mem: mem[i*MaxAlloc:][:MaxAlloc:MaxAlloc], refs: make([]int32, pages)}
+		a.listLocked(r.slabs[i])
+	}
+	return true
+}
+
+func (a *Arena) listLocked(s *slab) {
+	s.index = len(a.free)
+	a.free = append(a.free, s)
+}
+
+func (a *Arena) unlistLocked(s *slab) {
+	last := len(a.free) - 1
+	a.free[s.index] = a.free[last]
+	a.free[s.index].index = s.index
+	a.free[last] = nil
+	a.free = a.free[:last]
 }
 
 // releaseLocked takes back a slab without references.
@@ -123,16 +160,24 @@ func (a *Arena) releaseLocked(s *slab) {
 		a.current = nil
 	}
 	a.inUse -= MaxAlloc
-	if int64(len(a.free)+1)*MaxAlloc <= a.keep {
-		a.free = append(a.free, s)
-	} else {
-		unmapMemory(s.mem)
-		s.mem = nil
+	a.listLocked(s)
+	s.in.used--
+	if int64(len(a.free))*MaxAlloc > a.keep && s.in.used == 0 {
+		a.unmapLocked(s.in)
 	}
 	if a.changed != nil {
 		close(a.changed)
 		a.changed = nil
 	}
+}
+
+// unmapLocked gives a region back whose slabs are all free.
+func (a *Arena) unmapLocked(r *region) {
+	for _, s := range r.slabs {
+		a.unlistLocked(s)
+		s.mem = nil
+	}
+	unmapMemory(r.mem)
 }
 
 // Changed returns a channel that is closed when InUse next falls.
@@ -150,10 +195,12 @@ func (a *Arena) Changed() <-chan struct{} {
 func (a *Arena) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, s := range a.free {
-		unmapMemory(s.mem)
+	a.keep = 0
+	for i := len(a.free) - 1; i >= 0; i = min(i, len(a.free)) - 1 {
+		if r := a.free[i].in; r.used == 0 {
+			a.unmapLocked(r)
+		}
 	}
-	a.free, a.keep = nil, 0
 }
 
 func (s *slab) refLocked(off, n int64) {
