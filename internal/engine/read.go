@@ -23,7 +23,7 @@ type Reader struct {
 	end   int64 // where the caller wants to stop; the file's end may come earlier
 	holes bool
 	buf   *scratchBuffer // a window; nil until the first Next
-	queue []Piece // of the window at hand
+	queue []Piece        // of the window at hand
 }
 
 // OpenReader opens a file by name or id. Errors: NotFound, Precondition, InvalidArgument.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/shingle-store/shingle/internal/errdefs"
@@ -102,4 +103,21 @@ func (e *Engine) dropStaged(f *file) {
 		e.orphans.Add(1)
 	}
 	e.orphanKick.set()
+}
+
+// sessions are the writes that can be resumed, by write_id.
+type sessions struct {
+	mu   sync.Mutex
+	byID map[string]*Writer
+}
+
+// enter makes w the write that its write_id names, or answers false if there is one.
+func (s *sessions) enter(w *Writer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byID[w.o.WriteID] != nil {
+		return false
+	}
+	s.byID[w.o.WriteID] = w
+	return true
 }
