@@ -65,7 +65,7 @@ var settings = []Setting{
 		set: func(c *Config, s string) error { return codec(&c.Compression, s) }},
 	{Name: "dirty-limit", Default: "512MiB", Usage: "most memory for received data that is not durable yet",
 		set: func(c *Config, s string) error { return sizeOf(&c.DirtyLimit, s, minDirtyLimit) }},
-	{Name: "metadata-limit", Usage: "most bytes of the metadata file, set aside at format (default 1/64 of the device, 64MiB to 16GiB)",
+	{Name: "metadata-limit", Usage: "most bytes of the metadata file, set aside on disk (default 1/64 of the device, 64MiB to 16GiB)",
 		set: func(c *Config, s string) error { return sizeOf(&c.MetadataLimit, s, minMetadataLimit) }},
 	{Name: "max-wait", Default: "30s", Usage: "how long a write waits for writeback or space without progress",
 		set: func(c *Config, s string) error { return duration(&c.MaxWait, s, time.Millisecond) }},
