@@ -10,10 +10,14 @@ import (
 	"github.com/shingle-store/shingle/internal/extent"
 )
 
-// modes runs a test with and without compression and delayed allocation.
+// modes runs a test with and without compression and delayed allocation; a short run has each
+// of them on and off once.
 func modes(t *testing.T, run func(t *testing.T, o Options)) {
 	for _, codec := range []extent.Codec{extent.CodecNone, extent.CodecZstd} {
 		for _, direct := range []bool{false, true} {
+			if testing.Short() && direct == (codec == extent.CodecNone) {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s/nodelalloc=%t", codec, direct), func(t *testing.T) {
 				c := codec
 				run(t, Options{Compression: &c, NoDelalloc: direct})

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/shingle-store/shingle/internal/errdefs"
@@ -141,10 +142,11 @@ func TestCheckAfterPowerCut(t *testing.T) {
 			}
 			b := newBenchOn(t, mem, o)
 			e := b.open()
-			left := 10 + rng.IntN(150)
+			var left atomic.Int64
+			left.Store(int64(10 + rng.IntN(150)))
 			mem.SetHook(func(op zone.Op) error {
 				if !op.After && op.Kind != zone.OpRead {
-					if left--; left == 0 {
+					if left.Add(-1) == 0 {
 						mem.CutPower()
 					}
 				}

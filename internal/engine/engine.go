@@ -195,7 +195,7 @@ func (e *Engine) Close(ctx context.Context) error {
 		}
 		e.pool.Close()
 		if err == nil && e.failed() == nil {
-			err = e.st.Update(func(tx *store.Tx) error {
+			err = e.st.UpdateFreeing(func(tx *store.Tx) error {
 				tx.SetSuperblock(func(s *store.Superblock) { s.Clean = true })
 				return e.putRecords(tx, e.takeRecords())
 			})

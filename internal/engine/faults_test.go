@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
@@ -543,4 +544,75 @@ func TestOverwriteInFlight(t *testing.T) {
 	}
 	sameFile(t, e, "f", data)
 	checkQuiet(t, e)
+}
+
+// TestCloseWithSyncFailure says that closing is not silent about data that cannot be made
+// durable, and does not hang; afterwards the file is what it was before.
+func TestCloseWithSyncFailure(t *testing.T) {
+	modes(t, func(t *testing.T, o Options) {
+		for _, kind := range []zone.OpKind{zone.OpAppend, zone.OpFlush} {
+			b := newFaultBench(t, faultZNS, o)
+			e := b.open()
+			old := noise(1, 100_000)
+			put(t, e, "f", old)
+			fail := b.failing(kind)
+			if err := tryWriteAt(e, "f", 50_000, noise(2, 200_000)); err != nil && !o.NoDelalloc {
+				t.Fatal(err)
+			}
+			err := e.Close(context.Background())
+			if !errdefs.Is(err, errdefs.Device) && (!o.NoDelalloc || kind == zone.OpFlush) {
+				t.Errorf("closing while every %v fails: %v", kind, err)
+			}
+			fail.on.Store(false)
+			e = b.open()
+			sameFile(t, e, "f", old)
+			syncAll(t, e)
+			checkQuiet(t, e)
+		}
+	})
+}
+
+// TestFailedCommit says that after a failed commit of the metadata nothing is written until the
+// store is opened again, and that reading goes on, of what is only in memory too.
+func TestFailedCommit(t *testing.T) {
+	modes(t, func(t *testing.T, o Options) {
+		o.DirtyLimit, o.MaxWait = minDirtyLimit, time.Minute
+		b := newFaultBench(t, faultZNS, o)
+		e := b.open()
+		ctx := context.Background()
+		old := noise(1, 100_000)
+		put(t, e, "f", old)
+		data := noise(2, 100_000)
+		writeAt(t, e, "g", 0, data)
+		w := openWriter(t, e, WriterOptions{Name: "h"})
+		defer w.Close()
+		e.failWrites(errors.New("the disk of the metadata is gone"))
+		for what, do := range map[string]func() error{
+			"write":    func() error { return w.Write(ctx, nil, [][]byte{data}, nil) },
+			"open":     func() error { _, err := e.OpenWriter(ctx, WriterOptions{Name: "f"}); return err },
+			"sync":     func() error { _, err := e.Sync(ctx, nil, nil); return err },
+			"delete":   func() error { _, err := e.Delete(ctx, DeleteRequest{Name: "f"}); return err },
+			"create":   func() error { _, err := e.Create(ctx, CreateRequest{Name: "x"}); return err },
+			"rename":   func() error { _, _, err := e.Rename(ctx, RenameRequest{Name: "f", NewName: "x"}); return err },
+			"truncate": func() error { _, _, err := e.Truncate(ctx, "f", 5, Preconditions{}); return err },
+			"punch":    func() error { _, _, err := e.Deallocate(ctx, "f", 5, 7, Preconditions{}); return err },
+		} {
+			if err := do(); !errdefs.Is(err, errdefs.ReadOnly) || errdefs.ReasonOf(err) != errdefs.ReasonReadOnly {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		sameFile(t, e, "f", old)
+		sameFile(t, e, "g", data)
+		if !e.Info().ReadOnly || len(e.Conditions()) == 0 {
+			t.Error("nobody says that the store is read-only")
+		}
+		if err := e.Close(ctx); !errdefs.Is(err, errdefs.ReadOnly) {
+			t.Errorf("closing: %v", err)
+		}
+		e = b.open()
+		sameFile(t, e, "f", old)
+		put(t, e, "g", data)
+		syncAll(t, e)
+		checkQuiet(t, e)
+	})
 }

@@ -118,25 +118,44 @@ func (e *Engine) finishCuts() error {
 			return err
 		}
 		for _, id := range ids {
-			var done bool
-			err := e.st.Update(func(tx *store.Tx) error {
-				n, err := tx.Node(id)
-				if err != nil {
-					return err
-				}
-				var d store.Delta
-				if d, done, _, err = tx.DropRange(id, n.Size, extent.MaxFileSize, cutBatch); err != nil {
-					return err
-				}
-				n.Add(d)
-				if err := tx.PutNode(n); err != nil || !done {
-					return err
-				}
-				return tx.RemoveOrphan(id)
-			})
+			if err := e.finishCut(id); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// finishCut completes one truncate, step by step.
+func (e *Engine) finishCut(id uint64) error {
+	for batch := cutBatch; ; {
+		var d store.Delta
+		var done bool
+		err := e.st.UpdateFreeing(func(tx *store.Tx) error {
+			n, err := tx.Node(id)
 			if err != nil {
 				return err
 			}
+			if d, done, _, err = tx.DropRange(id, n.Size, extent.MaxFileSize, batch); err != nil {
+				return err
+			}
+			n.Add(d)
+			if err := tx.PutNode(n); err != nil || !done {
+				return err
+			}
+			return tx.RemoveOrphan(id)
+		})
+		if errdefs.Is(err, errdefs.NoSpace) && batch > 1 {
+			batch /= 16
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for slot, n := range d.Freed {
+			e.al.Free(slot, n)
+		}
+		if done {
+			return nil
 		}
 	}
 }

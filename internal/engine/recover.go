@@ -248,7 +248,8 @@ func (e *Engine) beginRun(dev store.Device) error {
 	}
 	e.ids.limit = e.ids.next + idLease
 	records := e.takeRecords()
-	return e.st.Update(func(tx *store.Tx) error {
+	// It must be possible to open a store that is to be made room in.
+	return e.st.UpdateFreeing(func(tx *store.Tx) error {
 		tx.SetSuperblock(func(s *store.Superblock) {
 			s.StartCounter, s.Clean, s.NodeIDLimit = e.starts, false, e.ids.limit
 		})

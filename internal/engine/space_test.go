@@ -11,6 +11,7 @@ import (
 
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
+	"github.com/shingle-store/shingle/internal/store"
 	"github.com/shingle-store/shingle/internal/zone"
 	"github.com/shingle-store/shingle/internal/zone/faultdev"
 )
@@ -110,7 +111,7 @@ func TestFillDeleteRefill(t *testing.T) {
 // TestGivingBackOnFullStore truncates, punches and deletes where nothing more can be written.
 func TestGivingBackOnFullStore(t *testing.T) {
 	modes(t, func(t *testing.T, o Options) {
-		o.MaxWait = 100 * time.Millisecond
+		o.MaxWait = 10 * time.Millisecond
 		b := newFaultBench(t, spaceZNS, o)
 		e := b.open()
 		ctx := context.Background()
@@ -219,7 +220,7 @@ func TestMaxWait(t *testing.T) {
 // and that its space comes back after that.
 func TestReaderPins(t *testing.T) {
 	modes(t, func(t *testing.T, o Options) {
-		o.MaxWait = 50 * time.Millisecond
+		o.MaxWait = 10 * time.Millisecond
 		b := newFaultBench(t, spaceZNS, o)
 		e := b.open()
 		ctx := context.Background()
@@ -311,6 +312,73 @@ func TestOrphansAfterRestart(t *testing.T) {
 	}
 }
 
+// TestTruncateAcrossCrash completes at open a truncate that a crash interrupted.
+func TestTruncateAcrossCrash(t *testing.T) {
+	modes(t, func(t *testing.T, o Options) {
+		b := newFaultBench(t, spaceZNS, o)
+		e := b.open()
+		data := noise(1, 2_000_000)
+		put(t, e, "f", data)
+		b.closed()
+		b.editMetadata(func(tx *store.Tx) error {
+			n, err := tx.Resolve("f")
+			if err != nil {
+				return err
+			}
+			n.Size, n.ContentCRC = 5000, nil
+			if err := tx.PutNode(n); err != nil {
+				return err
+			}
+			return tx.AddOrphan(n.ID, store.OrphanCut, time.Now())
+		})
+		e = b.open()
+		if u := e.Usage(); u.Used > 128<<10 {
+			t.Errorf("%d bytes are in use for a file of 5000", u.Used)
+		}
+		sameFile(t, e, "f", data[:5000])
+		if _, _, err := e.Truncate(context.Background(), "f", 1_000_000, Preconditions{}); err != nil {
+			t.Fatal(err)
+		}
+		sameFile(t, e, "f", append(bytes.Clone(data[:5000]), make([]byte, 995_000)...))
+		deleteFile(t, e, "f")
+		eventually(t, "all is free", func() bool { return e.Usage().Used == 0 })
+		checkQuiet(t, e)
+	})
+}
+
+// TestOpenWithFullMetadata opens a store whose metadata file takes nothing but deletes any more.
+func TestOpenWithFullMetadata(t *testing.T) {
+	b := newFaultBench(t, spaceZNS, Options{MetadataLimit: 6 << 20})
+	e := b.open()
+	ctx := context.Background()
+	data := noise(1, 100_000)
+	put(t, e, "f", data)
+	attributes := map[string]string{"a": string(bytes.Repeat([]byte("x"), 3000))}
+	n := 0
+	for ; n < 5000; n++ {
+		if _, err := e.Create(ctx, CreateRequest{Name: fmt.Sprintf("d/%d", n), Attributes: attributes}); err != nil {
+			wantError(t, err, errdefs.NoSpace, errdefs.ReasonMetadataSpace)
+			break
+		}
+	}
+	b.closed()
+	b.opts.MetadataLimit = e.Usage().Metadata / 4096 * 4096 * 16 / 15 // nothing is left beside the share of deletes
+	e = b.open()
+	sameFile(t, e, "f", data)
+	err := tryWriteAt(e, "f", 0, data)
+	wantError(t, err, errdefs.NoSpace, errdefs.ReasonMetadataSpace)
+	if _, _, err := e.Truncate(ctx, "f", 5000, Preconditions{}); err != nil {
+		t.Errorf("truncate: %v", err)
+	}
+	for i := range n {
+		deleteFile(t, e, fmt.Sprintf("d/%d", i))
+	}
+	deleteFile(t, e, "d")
+	eventually(t, "there is room again", func() bool { return tryWriteAt(e, "f", 0, data[:10_000]) == nil })
+	e = b.reopen()
+	sameFile(t, e, "f", data[:10_000])
+}
+
 // TestMetadataLimit fills the metadata file with small records. What was received must be made
 // durable all the same, deletes must work, and what they give back can be used again.
 func TestMetadataLimit(t *testing.T) {
@@ -333,13 +401,16 @@ func TestMetadataLimit(t *testing.T) {
 		}},
 	} {
 		for _, direct := range []bool{false, true} {
-			if direct && (testing.Short() || c.name == "inline files") {
+			if direct && c.name == "inline files" {
 				continue // in that mode nothing is stored inline
+			}
+			if testing.Short() && (direct || c.name == "attributes") {
+				continue
 			}
 			t.Run(fmt.Sprintf("%s/nodelalloc=%t", c.name, direct), func(t *testing.T) {
 				g := spaceZNS
 				g.Zones = 100
-				b := newFaultBench(t, g, Options{NoDelalloc: direct, MetadataLimit: 2 << 20, MaxWait: 100 * time.Millisecond})
+				b := newFaultBench(t, g, Options{NoDelalloc: direct, MetadataLimit: 2 << 20, MaxWait: 10 * time.Millisecond})
 				e := b.open()
 				const perFile = 60
 				counts := []int{}
