@@ -159,14 +159,21 @@ func (e *Engine) cutLockedOut(f *file, p cutPlan, old int64) (Freed, error) {
 
 // cutMemory drops what is dirty in the range, so that it need not be written to be cut, and
 // returns the bytes. Blocks that are cut in part are written whole: the cut that follows is exact
-// to the byte. So is data that stands for inline data on record, which goes all at once.
+// to the byte. So is data that stands for inline data, on record or about to be, which goes all
+// at once.
 func (e *Engine) cutMemory(f *file, p cutPlan) (dropped int64) {
 	start, end := extent.RoundUp(p.off), extent.RoundDown(p.end)
 	if p.end == p.size {
 		end = extent.RoundUp(p.end) // past the end of the file there is nothing to keep
 	}
 	f.mu.Lock()
-	if from := max(start, extent.RoundUp(f.mu.inlineRecord)); from < end {
+	record := f.mu.inlineRecord
+	for _, o := range f.mu.queue {
+		if o.inline != nil { // decided under the write token, which we hold
+			record = max(record, o.inline.RawLen)
+		}
+	}
+	if from := max(start, extent.RoundUp(record)); from < end {
 		dropped = f.dirty.Drop(from, end)
 	}
 	if start < end {

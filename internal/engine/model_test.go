@@ -91,6 +91,7 @@ func (m *modelFile) blockAfterCrash(got []byte, off int64, prefix int, cut exten
 		return inCut && bytes.Equal(zeroed(v, max(0, cut.Off-off), max(0, cut.End-off))[:len(got)], got)
 	}
 	versions, ok := 1, legal(v)
+	history := fmt.Sprintf("base of %d bytes: %t", len(m.base), ok)
 	for k, w := range m.log {
 		from, to := max(off, w.off), min(off+extent.BlockSize, w.off+int64(len(w.data)))
 		if from >= to {
@@ -102,9 +103,10 @@ func (m *modelFile) blockAfterCrash(got []byte, off int64, prefix int, cut exten
 		}
 		versions++
 		ok = ok || legal(v)
+		history += fmt.Sprintf(", write %d [%d, %d): %t, differs at %d", k, w.off, w.off+int64(len(w.data)), legal(v), firstDifference(v[:len(got)], got))
 	}
 	if !ok {
-		return fmt.Errorf("block at %d is none of its %d versions (size prefix %d of %d writes)", off, versions, prefix, len(m.log))
+		return fmt.Errorf("block at %d is none of its %d versions (size prefix %d of %d writes; %s; it begins % x)", off, versions, prefix, len(m.log), history, got[:min(16, len(got))])
 	}
 	return nil
 }
