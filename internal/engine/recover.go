@@ -106,11 +106,11 @@ func (e *Engine) checkDevice(super store.Superblock, dev store.Device) error {
 	case l.Device != dev.Number:
 		return refuse("the device is number %d of its store, number %d is wanted", l.Device, dev.Number)
 	case l.ZoneSize != e.geo.ZoneSize || l.Zones != e.geo.Zones || l.Dialect != e.geo.Dialect:
-		return refuse("the device was formatted with %d zones of %d bytes and shows %d of %d: it was moved to other hardware or opened with another geometry", l.Zones, l.ZoneSize, e.geo.Zones, e.geo.ZoneSize)
+		return refuse("the device was formatted with %d zones of %d bytes and shows %d of %d: it was moved to other hardware or opened with another geometry: give the --device it was formatted as", l.Zones, l.ZoneSize, e.geo.Zones, e.geo.ZoneSize)
 	case l.Generation < super.StartCounter:
-		return refuse("the device is stale: its label is from start %d, the metadata from start %d; it looks like an old copy of the device", l.Generation, super.StartCounter)
+		return refuse("the device is stale: its label is from start %d, the metadata from start %d; it looks like an old copy of the device: put the latest one back", l.Generation, super.StartCounter)
 	case l.Generation > super.StartCounter+1:
-		return refuse("the metadata is stale: it is from start %d, the device from start %d; it looks like an old copy of the metadata", super.StartCounter, l.Generation)
+		return refuse("the metadata is stale: it is from start %d, the device from start %d; it looks like an old copy of the metadata: put the latest one back", super.StartCounter, l.Generation)
 	}
 	return nil
 }
