@@ -158,7 +158,9 @@ func (e *Engine) publishFile(tx *store.Tx, fp *filePublication) error {
 	generation, updated, writeID := f.mu.generation, f.mu.updated, f.mu.writeID
 	codec, contentValid := f.codec, f.mu.contentValid
 	f.mu.Unlock()
-	if len(fp.ranges) == 0 && !persisted {
+	if len(fp.ranges) == 0 {
+		// The size on record changes only with ranges or a cut. This one's may be old: its file may
+		// have been let go of, opened again and written to, or be in the middle of a truncate.
 		return nil
 	}
 	n, err := tx.Node(f.id)
@@ -182,9 +184,6 @@ func (e *Engine) publishFile(tx *store.Tx, fp *filePublication) error {
 	}
 	if n.Inline != nil {
 		fp.inline = n.Inline.RawLen
-	}
-	if len(fp.ranges) == 0 && n.Size == fp.size {
-		return nil
 	}
 	n.Size = fp.size
 	n.Generation, n.Updated = uint64(generation), updated.UnixNano()
@@ -269,8 +268,8 @@ func (e *Engine) published(p *publication, err error) {
 		f.mu.queue = append([]*ordered(nil), f.mu.queue[len(fp.ranges):]...)
 		f.mu.inBatch, f.mu.commitErr = 0, nil
 		more := len(f.mu.queue) > 0 && f.mu.queue[0].state == placed
-		if !fp.gone {
-			f.mu.persisted = f.mu.persisted || len(fp.ranges) > 0
+		if !fp.gone && len(fp.ranges) > 0 {
+			f.mu.persisted = true
 			f.mu.durable = max(f.mu.durable, fp.size)
 			f.mu.inlineRecord = fp.inline
 			f.pruneMarksLocked()

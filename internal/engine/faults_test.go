@@ -76,9 +76,16 @@ func (e *Engine) at(x store.Piece, i int64) (z int, off int64) {
 
 func sameFile(t testing.TB, e *Engine, name string, want []byte) {
 	t.Helper()
-	if got := readAll(t, e, name); !bytes.Equal(got, want) {
-		t.Errorf("%s differs (%d bytes, want %d)", name, len(got), len(want))
+	got := readAll(t, e, name)
+	if bytes.Equal(got, want) {
+		return
 	}
+	at := 0
+	for at < min(len(got), len(want)) && got[at] == want[at] {
+		at++
+	}
+	t.Errorf("%s differs at %d (%d bytes, want %d): % x, want % x", name, at, len(got), len(want),
+		got[at:min(len(got), at+8)], want[at:min(len(want), at+8)])
 }
 
 func wantError(t testing.TB, err error, kind errdefs.Kind, reason errdefs.Reason) {
@@ -251,6 +258,68 @@ func TestFlushFails(t *testing.T) {
 					sameFile(t, e, name, data)
 				}
 			}
+		}
+	})
+}
+
+// TestFlushFailsUnderLoad loses flushes at random under many writers and then the power. Whatever
+// a Sync answered well must be there.
+func TestFlushFailsUnderLoad(t *testing.T) {
+	modes(t, func(t *testing.T, o Options) {
+		for seed := range uint64(3) {
+			b := newFaultBench(t, faultZNS, o)
+			e := b.open()
+			rng := rand.New(rand.NewPCG(seed, 5))
+			for nth := 1; nth < 200; nth += 1 + rng.IntN(6) {
+				b.fault.FailFlush(nth, rng.IntN(3) == 0)
+			}
+			if seed == 2 {
+				for nth := 5; nth < 400; nth += 1 + rng.IntN(40) {
+					b.fault.FailAppend(faultdev.AnyZone, nth, faultdev.Moved(rng.IntN(3)))
+				}
+			}
+			const writers, rounds, n = 6, 8, 30_000
+			synced := make([]int, writers) // rounds whose bytes are durable
+			var wg sync.WaitGroup
+			for i := range writers {
+				wg.Go(func() {
+					name := fmt.Sprint(i)
+					for r := 0; r < rounds; {
+						err := tryWriteAt(e, name, int64(r*n), noise(uint64(i*rounds+r), n))
+						if err == nil {
+							_, err = e.Sync(context.Background(), []string{name}, nil)
+						}
+						switch {
+						case err == nil:
+							r++
+							synced[i] = r
+						case !errdefs.Is(err, errdefs.Device): // given up: written again
+							t.Errorf("%s: %v", name, err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			b.fault.Heal()
+			if e.Counters()["flush_errors"] == 0 {
+				t.Error("no flush failed")
+			}
+			syncAll(t, e)
+			checkQuiet(t, e)
+			check := func() {
+				for i := range writers {
+					var want []byte
+					for r := range synced[i] {
+						want = append(want, noise(uint64(i*rounds+r), n)...)
+					}
+					sameFile(t, e, fmt.Sprint(i), want)
+				}
+				checkIdentity(t, e)
+			}
+			check()
+			e = b.crash(seed)
+			check()
 		}
 	})
 }

@@ -152,14 +152,14 @@ func (e *Engine) giveUp(o *ordered, err error) {
 	// What has been written over it meanwhile has ended the error there already.
 	var overlaid int64
 	for _, q := range later {
-		overlaid += e.overlayFailedLocked(f, q.rng.Off, q.rng.End())
+		overlaid += e.overlayLocked(f, o, q.rng.Off, q.rng.End())
 	}
 	for off := o.rng.Off; ; {
 		start, end, ok := f.dirty.Next(off)
 		if !ok || start >= o.rng.End() {
 			break
 		}
-		overlaid += e.overlayFailedLocked(f, start, end)
+		overlaid += e.overlayLocked(f, o, start, end)
 		off = end
 	}
 	f.wakeLocked()

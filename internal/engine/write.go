@@ -271,13 +271,14 @@ func (e *Engine) insertDirect(f *file, m *message) (uint64, error) {
 func (e *Engine) showDirect(f *file, m *message, o *ordered, seq uint64) (superseded int64) {
 	f.mu.Lock()
 	f.mu.seq = seq
-	superseded = e.overlayFailedLocked(f, m.start, extent.RoundUp(m.end))
 	for _, s := range o.rng.Segments {
 		s.Buf = s.Buf.Slice(0, s.Buf.Len())
 		f.pending.Insert(s)
 	}
 	f.mu.queue = append(f.mu.queue, o)
 	o.state = placed
+	// Not before the range is in the queue: it would count as durable.
+	superseded = e.overlayFailedLocked(f, m.start, extent.RoundUp(m.end))
 	f.growLocked(m.end)
 	e.touchLocked(f)
 	f.mu.Unlock()
