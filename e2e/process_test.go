@@ -81,7 +81,12 @@ var servingLine = regexp.MustCompile(`^serving on ([0-9.]+:[0-9]+), data in `)
 func (s *store) start() {
 	s.t.Helper()
 	args := append([]string{"--data", s.data, "--listen", s.addr}, s.args...)
-	cmd := exec.Command(programs.engine, args...)
+	s.launch(exec.Command(programs.engine, args...))
+}
+
+// launch runs cmd, which is the engine or what runs it, and waits until it serves.
+func (s *store) launch(cmd *exec.Cmd) {
+	s.t.Helper()
 	cmd.Env = environment()
 	cmd.Stderr = s.log
 	out, err := cmd.StdoutPipe()
@@ -134,14 +139,21 @@ func (s *store) stop() {
 // ended waits for the engine to exit with 0.
 func (s *store) ended() {
 	s.t.Helper()
+	if err := s.exited(); err != nil {
+		s.t.Fatalf("the engine stopped with: %v", err)
+	}
+}
+
+// exited waits for the engine to exit and returns how it did.
+func (s *store) exited() error {
+	s.t.Helper()
 	select {
 	case err := <-s.exit:
 		s.cmd = nil
-		if err != nil {
-			s.t.Fatalf("the engine stopped with: %v", err)
-		}
+		return err
 	case <-time.After(startTime):
 		s.t.Fatal("the engine does not stop")
+		return nil
 	}
 }
 
