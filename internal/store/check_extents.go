@@ -25,6 +25,7 @@ func (c *checker) extents() error {
 			c.problem(bExtents, xs.k, "%v", derr)
 			continue
 		}
+		c.found.replace(Totals{}, x.totals())
 		if x.Addr < end {
 			c.problem(bExtents, xs.k, "overlaps the extent before it, which ends at %#x", uint64(end))
 		}

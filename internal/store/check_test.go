@@ -21,6 +21,7 @@ import (
 //	flip BUCKET KEY                  a bit of the record
 //	live SLOT BYTES | alloc SLOT OFFSET | unshare ADDRESS
 //	node ID stored|size|inline|parent VALUE | unlink ID
+//	totals FILES LOGICAL STORED INLINE EXTENTS    as the superblock keeps them
 func sabotage(tx *Tx, line string) error {
 	w := strings.Fields(line)
 	bucket := func() bucketID {
@@ -102,6 +103,12 @@ func sabotage(tx *Tx, line string) error {
 			n.Inline = &Inline{RawLen: v, Data: []byte("x")}
 		}
 		return tx.PutNode(n)
+	case "totals":
+		t := &tx.super.Totals
+		for i, n := range []*int64{&t.Files, &t.Logical, &t.Stored, &t.Inline, &t.Extents} {
+			*n = int64(num(w[i+1]))
+		}
+		return nil
 	case "unlink":
 		n, err := tx.Node(num(w[1]))
 		if err != nil {

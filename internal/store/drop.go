@@ -196,7 +196,7 @@ func (dr *dropper) flush() error {
 		return nil
 	}
 	slices.SortFunc(dead, func(a, b unitRange) int { return cmp.Compare(a.from, b.from) })
-	if err := dr.tx.del(bExtents, key64(uint64(u.Addr))); err != nil {
+	if err := dr.tx.removeExtent(&u.Extent); err != nil {
 		return err
 	}
 	at := func(unit int) extent.Addr { return u.Addr + extent.Addr(u.storedAt(unit)) }
@@ -235,5 +235,5 @@ func (tx *Tx) putPart(u *units, r unitRange) error {
 	if !u.raw() {
 		x.Frames = u.Frames[r.from:r.to]
 	}
-	return tx.putExtent(&x)
+	return tx.addExtent(&x)
 }

@@ -295,6 +295,24 @@ func (tx *Tx) extentAt(a extent.Addr) (*units, error) {
 
 func (tx *Tx) putExtent(x *Extent) error { return tx.put(bExtents, key64(uint64(x.Addr)), x.encode()) }
 
+// addExtent writes the record of an extent where there was none.
+func (tx *Tx) addExtent(x *Extent) error {
+	if err := tx.putExtent(x); err != nil {
+		return err
+	}
+	tx.super.Totals.replace(Totals{}, x.totals())
+	return nil
+}
+
+// removeExtent removes the record of x, which is there.
+func (tx *Tx) removeExtent(x *Extent) error {
+	if err := tx.del(bExtents, key64(uint64(x.Addr))); err != nil {
+		return err
+	}
+	tx.super.Totals.replace(x.totals(), Totals{})
+	return nil
+}
+
 // putMapping writes e, which lies at s in u, with its back-reference.
 func (tx *Tx) putMapping(u *units, e FileExtent, s span) error {
 	if err := tx.put(bFileExtents, e.key(), e.encode()); err != nil {

@@ -252,7 +252,7 @@ func (m *extentModel) clone(t *rapid.T) {
 }
 
 func (m *extentModel) check(t *rapid.T) {
-	_, perSlot := m.live()
+	live, perSlot := m.live()
 	off, end := drawRange(t, modelSize)
 	view(t, m.s, func(tx *Tx) error {
 		for i := range m.files {
@@ -262,6 +262,9 @@ func (m *extentModel) check(t *rapid.T) {
 			if err := m.verify(tx, i, off, end); off < end && err != nil {
 				return err
 			}
+		}
+		if sum := tx.Superblock().Totals; sum.Files != int64(len(m.files)) || sum.Stored != live {
+			return fmt.Errorf("totals %+v, want %d files with %d stored bytes", sum, len(m.files), live)
 		}
 		return tx.BlockGroups(func(g BlockGroup) error {
 			if g.LiveBytes != perSlot[g.Slot] {

@@ -75,7 +75,7 @@ func (tx *Tx) InsertExtents(file uint64, fileOff int64, exts []NewExtent) (Delta
 			Addr: n.Addr, Blocks: n.Blocks, Codec: n.Codec, Frames: n.Frames,
 			Birth: tx.CommitSequence(), Placement: tx.CommitSequence(),
 		})
-		if err := tx.putExtent(&u.Extent); err != nil {
+		if err := tx.addExtent(&u.Extent); err != nil {
 			return d, err
 		}
 		if err := tx.putSums(n.Addr, n.Sums); err != nil {

@@ -222,20 +222,32 @@ func nodeObject(id uint64) string { return fmt.Sprintf("node %d", id) }
 
 // Node returns the record of node id. Errors: NotFound, Corruption.
 func (tx *Tx) Node(id uint64) (Node, error) {
-	key := key64(id)
-	p, ok, err := tx.get(bNodes, key)
+	n, ok, err := tx.node(id)
 	if err != nil {
-		return Node{}, err
+		return n, err
 	}
 	if !ok {
-		return Node{}, notFound("store.Node", nodeObject(id))
+		tx.noted = notedFile{id: id}
+		return n, notFound("store.Node", nodeObject(id))
 	}
-	n, err := decodeNode(key, p)
-	return n, badRecord(bNodes, key, err)
+	tx.note(&n)
+	return n, nil
 }
 
-// PutNode writes n as it is under its id; it touches no names. InvalidArgument if the
-// record could not be read back.
+// node reads the record of node id; ok is false and n empty if there is none.
+func (tx *Tx) node(id uint64) (n Node, ok bool, err error) {
+	key := key64(id)
+	p, ok, err := tx.get(bNodes, key)
+	if err != nil || !ok {
+		return n, false, err
+	}
+	n, err = decodeNode(key, p)
+	return n, err == nil, badRecord(bNodes, key, err)
+}
+
+// PutNode writes n as it is under its id, and counts it in the totals in place of what was
+// there; it touches no names. InvalidArgument if the record could not be read back; Corruption
+// if what was there is damaged.
 func (tx *Tx) PutNode(n Node) error {
 	const op = "store.PutNode"
 	switch {
@@ -252,7 +264,16 @@ func (tx *Tx) PutNode(n Node) error {
 	if len(b) > maxText {
 		return errdefs.Invalid(op, "attributes", "are too large")
 	}
-	return tx.put(bNodes, key64(n.ID), b)
+	old, err := tx.recorded(n.ID)
+	if err != nil {
+		return err
+	}
+	if err := tx.put(bNodes, key64(n.ID), b); err != nil {
+		return err
+	}
+	tx.super.Totals.replace(old, n.totals())
+	tx.note(&n)
+	return nil
 }
 
 // Nodes calls fn for every node with an id > after in id order until it returns false.
@@ -304,5 +325,10 @@ func (tx *Tx) DeleteNode(id uint64) error {
 	if mapped {
 		return errdefs.New(errdefs.Precondition, errdefs.ReasonPrecondition, op, nodeObject(id), "the file still has extents")
 	}
-	return tx.del(bNodes, key64(id))
+	if err := tx.del(bNodes, key64(id)); err != nil {
+		return err
+	}
+	tx.super.Totals.replace(n.totals(), Totals{})
+	tx.noted = notedFile{}
+	return nil
 }

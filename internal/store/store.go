@@ -54,8 +54,8 @@ func (o *Options) check(op string) error {
 
 // Init is what a new store starts with.
 type Init struct {
-	// Superblock: ZoneSize and StoreUUID must be set. FormatVersion, CommitSequence and a
-	// NodeIDLimit below 2 are filled in.
+	// Superblock: ZoneSize and StoreUUID must be set. FormatVersion, CommitSequence,
+	// Totals and a NodeIDLimit below 2 are filled in.
 	Superblock  Superblock
 	Devices     []Device
 	BlockGroups []BlockGroup
@@ -145,7 +145,7 @@ func (in *Init) complete() error {
 	}
 	sb.FormatVersion = FormatVersion
 	sb.NodeIDLimit = max(sb.NodeIDLimit, RootID+1)
-	sb.CommitSequence = 1
+	sb.CommitSequence, sb.Totals = 1, Totals{}
 	for _, g := range in.BlockGroups {
 		if g.Capacity <= 0 || g.Capacity > sb.ZoneSize {
 			return errdefs.Invalid(op, "block_groups", fmt.Sprintf("block group %d: capacity is not in 1..zone size", g.Slot))

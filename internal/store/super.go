@@ -3,6 +3,8 @@ package store
 import (
 	"fmt"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
 )
@@ -33,6 +35,7 @@ type Superblock struct {
 	DefaultCompression extent.Codec
 	RelocationReserve  int64 // bytes
 	Clean              bool  // the store was closed in order
+	Totals             Totals
 }
 
 func (s *Superblock) encode() []byte {
@@ -51,6 +54,10 @@ func (s *Superblock) encode() []byte {
 	b = putUint(b, 12, uint64(s.RelocationReserve))
 	if s.Clean {
 		b = putUint(b, 13, 1)
+	}
+	t := &s.Totals
+	for i, n := range []int64{t.Files, t.Logical, t.Stored, t.Inline, t.Extents} {
+		b = putUint(b, protowire.Number(14+i), uint64(n))
 	}
 	return b
 }
@@ -87,6 +94,16 @@ func decodeSuperblock(p []byte) (s Superblock, err error) {
 			err := number(f, &clean, 1)
 			s.Clean = clean == 1
 			return err
+		case 14:
+			return number(f, &s.Totals.Files, max64)
+		case 15:
+			return number(f, &s.Totals.Logical, max64)
+		case 16:
+			return number(f, &s.Totals.Stored, max64)
+		case 17:
+			return number(f, &s.Totals.Inline, max64)
+		case 18:
+			return number(f, &s.Totals.Extents, max64)
 		}
 		return nil
 	})
@@ -115,12 +132,13 @@ var superKey = []byte("super")
 // Superblock returns the superblock as this transaction sees it.
 func (tx *Tx) Superblock() Superblock { return tx.super }
 
-// SetSuperblock changes the superblock in this transaction. Changes to CommitSequence and
-// ZoneSize are undone: the first belongs to Update, the second never changes.
+// SetSuperblock changes the superblock in this transaction. Changes to CommitSequence, Totals
+// and ZoneSize are undone: the first belongs to Update, the second follows the records, the
+// third never changes.
 func (tx *Tx) SetSuperblock(fn func(*Superblock)) {
-	seq, zs := tx.super.CommitSequence, tx.super.ZoneSize
+	seq, totals, zs := tx.super.CommitSequence, tx.super.Totals, tx.super.ZoneSize
 	fn(&tx.super)
-	tx.super.CommitSequence, tx.super.ZoneSize = seq, zs
+	tx.super.CommitSequence, tx.super.Totals, tx.super.ZoneSize = seq, totals, zs
 	tx.mutations++
 }
 

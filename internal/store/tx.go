@@ -18,6 +18,7 @@ type Tx struct {
 	buckets   [numBuckets]*bbolt.Bucket
 	super     Superblock
 	groups    map[uint32]*groupEntry
+	noted     notedFile
 	mutations uint64
 	broken    error // bbolt panicked: the transaction must not be committed
 }
