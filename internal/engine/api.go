@@ -177,11 +177,13 @@ type Usage struct {
 	Open, MaxOpen int
 	Metadata      int64 // bytes in use in the metadata file
 	MetadataMax   int64
-	Files         int64
-	Logical       int64 // sum of the files' sizes in bytes
-	Stored        int64 // stored bytes of extents
-	Inline        int64 // stored bytes kept in nodes
-	Extents       int64
+	// What is on record, from Totals only. Files are those with a name; extents are all, those of
+	// unfinished replaces and of deleted files whose space is not freed yet too.
+	Files   int64
+	Logical int64 // sum of the files' sizes in bytes, at most math.MaxInt64
+	Stored  int64 // stored bytes of extents
+	Inline  int64 // stored bytes kept in the files' records
+	Extents int64
 }
 
 // ZoneInfo is a zone as the device and the allocator see it.

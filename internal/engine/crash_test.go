@@ -244,6 +244,7 @@ func runCrashes(t *testing.T, seed uint64, g zone.Geometry, o Options, cuts int,
 			}
 		}
 		checkIdentity(t, e)
+		checkTotals(t, e)
 		w.adoptCrash()
 		e.vanish()
 		if w.rng.IntN(8) == 0 {

@@ -65,6 +65,7 @@ func TestRandomWalk(t *testing.T) {
 				w.step()
 				if w.rng.IntN(150) == 0 {
 					w.compareAll()
+					checkTotals(t, w.e)
 					w.e = b.reopen()
 					for _, f := range w.files {
 						f.durable()
@@ -74,6 +75,15 @@ func TestRandomWalk(t *testing.T) {
 			}
 			syncAll(t, w.e)
 			w.compareAll()
+			checkTotals(t, w.e)
+			var want Usage
+			for _, f := range w.files {
+				want.Files++
+				want.Logical += int64(len(f.cur))
+			}
+			if got := totals(t, w.e); got.Files != want.Files || got.Logical != want.Logical {
+				t.Fatalf("seed %d: %d files with %d bytes, the model has %d with %d", s, got.Files, got.Logical, want.Files, want.Logical)
+			}
 			if u := w.e.Usage(); u.Reserved != 0 {
 				t.Fatalf("seed %d: %d bytes stay reserved after a Sync", s, u.Reserved)
 			}

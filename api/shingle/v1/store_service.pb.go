@@ -945,13 +945,14 @@ type Usage struct {
 	MetadataBytes int64 `protobuf:"varint,14,opt,name=metadata_bytes,json=metadataBytes,proto3" json:"metadata_bytes,omitempty"`
 	// Bound of the metadata file.
 	MetadataMaxBytes int64 `protobuf:"varint,15,opt,name=metadata_max_bytes,json=metadataMaxBytes,proto3" json:"metadata_max_bytes,omitempty"`
-	// How many files and directories.
+	// How many files have a name: not directories, unfinished replaces, or deleted files whose
+	// space is not freed yet.
 	Files int64 `protobuf:"varint,16,opt,name=files,proto3" json:"files,omitempty"`
-	// Sum of the files' sizes.
+	// Sum of the sizes of those files.
 	LogicalBytes int64 `protobuf:"varint,17,opt,name=logical_bytes,json=logicalBytes,proto3" json:"logical_bytes,omitempty"`
-	// Of extents, after compression and padding.
+	// Of all extents, after compression and padding.
 	StoredBytes int64 `protobuf:"varint,18,opt,name=stored_bytes,json=storedBytes,proto3" json:"stored_bytes,omitempty"`
-	// Stored in the files' records instead of in extents.
+	// Stored in the records of those files instead of in extents.
 	InlineBytes int64 `protobuf:"varint,19,opt,name=inline_bytes,json=inlineBytes,proto3" json:"inline_bytes,omitempty"`
 	// How many extents.
 	Extents       int64 `protobuf:"varint,20,opt,name=extents,proto3" json:"extents,omitempty"`
