@@ -9,6 +9,8 @@
 //   - A Writer keeps every byte until the engine has said that it is durable. It connects
 //     again, learns where to go on, and sends the rest again, for as long as WithRetryTime
 //     allows. The source may be a pipe: nothing is asked of it twice.
+//   - WriteFrom, for a source that can be read again, keeps nothing and reads again what was not
+//     durable. If the source has changed it fails; with Replace nothing is published then.
 //   - Sync and a durable Close answer nil only when the run of the engine that received the
 //     bytes has said that all of them are durable.
 //   - A Reader goes on at the next byte of the same content. If the content has changed it

@@ -218,6 +218,56 @@ func TestEngineCrashes(t *testing.T) {
 	}
 }
 
+// TestEngineCrashesReread: the same for a source that can be read again, cut while it is read.
+func TestEngineCrashesReread(t *testing.T) {
+	for _, m := range []struct {
+		name string
+		mode client.WriteMode
+	}{{"in place", client.InPlace}, {"replace", client.Replace}} {
+		t.Run(m.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+			defer cancel()
+			r := newRig(t)
+			c := r.dial()
+			data := noise(8, 24<<20+4321)
+			src := &cutting{Reader: bytes.NewReader(data), at: []int64{9 << 20, 17 << 20, 24 << 20}, cut: r.crash}
+			if testing.Short() {
+				src.at = src.at[1:2]
+			}
+			_, err := c.WriteFrom(ctx, "a", src, int64(len(data)), client.WriteOptions{Mode: m.mode, Sync: true})
+			must(t, err)
+			r.crash()
+			if got := content(t, c, "a"); !bytes.Equal(got, data) {
+				t.Fatalf("%d bytes of %d, or others", len(got), len(data))
+			}
+			if src.again == 0 {
+				t.Error("nothing was read again")
+			}
+		})
+	}
+}
+
+// cutting is a source that cuts the power when it is read at certain offsets.
+type cutting struct {
+	*bytes.Reader
+	at    []int64
+	cut   func()
+	last  int64
+	again int
+}
+
+func (c *cutting) ReadAt(p []byte, off int64) (int, error) {
+	if off < c.last {
+		c.again++
+	}
+	c.last = off
+	if len(c.at) > 0 && off == c.at[0] {
+		c.at = c.at[1:]
+		c.cut()
+	}
+	return c.Reader.ReadAt(p, off)
+}
+
 // TestEngineReadGoesOn: a Read of durable content goes on after a crash in the middle.
 func TestEngineReadGoesOn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)

@@ -49,26 +49,31 @@ func (m *message) end() int64 { return m.pos + int64(len(m.data)) }
 // it can be sent again. All numbers are stream positions in bytes. It is pure: the Writer
 // guards it and does the talking.
 //
-//	base <= durable <= received <= sent <= accepted
+//	base <= durable <= received <= sent <= loaded <= summed <= accepted
 //
-// where base is the position of the oldest message kept and sent that of the next to send.
+// where base is the position of the oldest message kept and sent that of the next to send. The
+// last three are the same unless reread is set: then what is sent is not kept, a rewind may go
+// back behind base, and whoever pushes goes on where loaded is then.
 type window struct {
 	limit    int64 // bytes it may hold
+	reread   bool  // the source can be read again; accepted is its size from the start
 	msgs     []*message
-	next     int // index in msgs of the next message to send on the present stream
+	next     int   // index in msgs of the next message to send on the present stream
+	loaded   int64 // where the next push goes
+	summed   int64 // how far the bytes have ever been pushed
 	accepted int64
 	received int64 // as the present stream's server says
 	durable  int64
 	highest  int64  // received has been, on any stream
-	crc      uint32 // of everything accepted, as if it were one run of bytes
+	crc      uint32 // of everything summed, as if it were one run of bytes
 }
 
-// base is the oldest position that can be sent again.
+// base is the oldest position that can be sent again from here.
 func (w *window) base() int64 {
 	if len(w.msgs) > 0 {
 		return w.msgs[0].pos
 	}
-	return w.accepted
+	return w.loaded
 }
 
 // sent is the position up to which the present stream has been given data.
@@ -76,30 +81,43 @@ func (w *window) sent() int64 {
 	if w.next < len(w.msgs) {
 		return w.msgs[w.next].pos
 	}
-	return w.accepted
+	return w.loaded
 }
 
 // fits reports whether n more bytes may be pushed. An empty window takes anything, so that a
 // limit under the message size cannot stop a write for ever.
 func (w *window) fits(n int) bool {
-	held := w.accepted - w.base()
+	held := w.loaded - w.base()
 	return held == 0 || held+int64(n) <= w.limit
 }
 
 // push takes data, which newPart made, for file offset off; the window owns it from now on.
-func (w *window) push(off int64, data []byte) {
-	m := &message{pos: w.accepted, off: off, data: data, crc: csum.Sum(data), buf: partBuffer(data)}
+func (w *window) push(off int64, data []byte) { w.pushSummed(off, data, csum.Sum(data)) }
+
+// pushSummed is push for data of which the crc32c is known. What is pushed again must be the
+// same bytes, and not reach beyond summed.
+func (w *window) pushSummed(off int64, data []byte, crc uint32) {
+	m := &message{pos: w.loaded, off: off, data: data, crc: crc, buf: partBuffer(data)}
 	w.msgs = append(w.msgs, m)
-	w.accepted = m.end()
-	w.crc = csum.Combine(w.crc, m.crc, int64(len(data)))
+	if w.loaded = m.end(); w.loaded > w.summed {
+		w.crc = csum.Combine(w.crc, crc, int64(len(data)))
+		w.summed = w.loaded
+		w.accepted = max(w.accepted, w.summed)
+	}
 }
 
-// pop returns the next message to send, or nil.
+// pop returns the next message to send, with a reference to its memory that the caller frees,
+// or nil.
 func (w *window) pop() *message {
 	if w.next == len(w.msgs) {
 		return nil
 	}
 	m := w.msgs[w.next]
+	if w.reread {
+		w.msgs[0], w.msgs = nil, w.msgs[1:]
+		return m
+	}
+	m.buf.Ref()
 	w.next++
 	return m
 }
@@ -131,11 +149,16 @@ func (w *window) progress(received, durable int64) (further bool, err error) {
 }
 
 // rewind makes pos the next position to send, on a new stream that holds everything before
-// it. It fails, changing nothing, if pos was durable once or never accepted.
+// it. It fails, changing nothing, if pos was durable once or never pushed.
 func (w *window) rewind(pos int64) error {
-	if pos < w.durable || pos > w.accepted {
+	if pos < w.durable || pos > w.summed {
 		return fmt.Errorf("the server stands at %d, but %d were durable and %d accepted",
-			pos, w.durable, w.accepted)
+			pos, w.durable, w.summed)
+	}
+	if w.reread {
+		w.release()
+		w.loaded, w.received = pos, pos
+		return nil
 	}
 	i := 0
 	for i < len(w.msgs) && w.msgs[i].end() <= pos {
@@ -157,7 +180,7 @@ func (w *window) rewind(pos int64) error {
 	return nil
 }
 
-// release lets go of everything; the window is of no use afterwards.
+// release lets go of all messages.
 func (w *window) release() {
 	for _, m := range w.msgs {
 		m.buf.Free()

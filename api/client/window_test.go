@@ -132,3 +132,66 @@ func TestWindowModel(t *testing.T) {
 		})
 	})
 }
+
+// TestRereadWindowModel is the same for a source that can be read again: the window is fed from
+// where it is loaded, keeps nothing that was sent, and goes back as far as the server did.
+func TestRereadWindowModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		all := rapid.SliceOfN(rapid.Byte(), 1, 200).Draw(t, "source")
+		w := window{limit: 64, reread: true, accepted: int64(len(all))}
+		var server []byte
+		durable, pushed := 0, 0
+		t.Repeat(map[string]func(*rapid.T){
+			"push": func(t *rapid.T) {
+				rest := all[w.loaded:]
+				if w.loaded < w.summed {
+					rest = all[w.loaded:w.summed]
+				}
+				n := rapid.IntRange(0, 20).Draw(t, "bytes")
+				if n = min(n, len(rest)); n == 0 || !w.fits(n) {
+					return
+				}
+				w.push(w.loaded, bytes.Clone(rest[:n]))
+				pushed = max(pushed, int(w.loaded))
+			},
+			"send": func(t *rapid.T) {
+				m := w.pop()
+				if m == nil {
+					return
+				}
+				if int(m.pos) != len(server) || int(m.off) != len(server) || csum.Sum(m.data) != m.crc {
+					t.Fatalf("position %d, offset %d sent to a server at %d", m.pos, m.off, len(server))
+				}
+				server = append(server, m.data...)
+				m.buf.Free()
+			},
+			"tell": func(t *rapid.T) {
+				durable = rapid.IntRange(durable, len(server)).Draw(t, "durable")
+				if _, err := w.progress(int64(len(server)), int64(durable)); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"restart": func(t *rapid.T) {
+				server = server[:rapid.IntRange(durable, len(server)).Draw(t, "left")]
+				durable = len(server)
+				if err := w.rewind(int64(len(server))); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"a lie": func(t *rapid.T) {
+				if w.rewind(int64(pushed)+1) == nil || w.durable > 0 && w.rewind(w.durable-1) == nil {
+					t.Fatal("rewound to what was never pushed, or before what was durable")
+				}
+			},
+			"": func(t *rapid.T) {
+				if !bytes.Equal(server, all[:len(server)]) || w.sent() != int64(len(server)) || w.base() != w.sent() {
+					t.Fatalf("base %d, sent %d, the server has %d", w.base(), w.sent(), len(server))
+				}
+				if w.accepted != int64(len(all)) || w.crc != csum.Sum(all[:pushed]) || w.summed != int64(pushed) {
+					t.Fatalf("accepted %d of %d, summed %d of %d", w.accepted, len(all), w.summed, pushed)
+				}
+			},
+		})
+		w.release()
+	})
+}

@@ -324,11 +324,7 @@ func (w *Writer) Close() error {
 	}
 	if err := w.pushLocked(); err == nil {
 		w.mu.Lock()
-		if w.mustLastLocked() {
-			w.wantSyncLocked(w.win.accepted)
-		}
-		w.want.finish = true
-		w.notifyLocked()
+		w.lastLocked()
 		w.mu.Unlock()
 		w.startLocked()
 	} else {
@@ -342,8 +338,14 @@ func (w *Writer) Close() error {
 	return w.outcome()
 }
 
-// mustLastLocked reports whether Close must not succeed before all is durable.
-func (w *Writer) mustLastLocked() bool { return w.o.Sync || w.o.Mode == Replace }
+// lastLocked says that nothing follows what is accepted; mu is held.
+func (w *Writer) lastLocked() {
+	if w.o.Sync || w.o.Mode == Replace {
+		w.wantSyncLocked(w.win.accepted)
+	}
+	w.want.finish = true
+	w.notifyLocked()
+}
 
 // Abort ends the write at once. With Replace nothing is published, unless Close came before;
 // with InPlace what the engine received stays. It does nothing after Close or Abort.

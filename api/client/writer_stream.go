@@ -304,14 +304,18 @@ func (w *Writer) requestLocked(a *attempt) *wire.WriteRequest {
 	if m != nil {
 		something = true
 		req.Offset, req.Crc32C = &m.off, &m.crc
-		m.buf.Ref()
 		out.Data = mem.BufferSlice{m.buf}
+		if w.win.reread {
+			w.notifyLocked() // there is room
+		}
 	}
 	sent := w.win.sent()
 	// Part of the window goes on being filled while another becomes durable. What counts is what
-	// was sent: callers can fill the window before the first message has left.
+	// was sent: callers can fill the window before the first message has left. What can be read
+	// again fills nothing, and the engine collects it as it likes best.
 	asked := max(a.synced, w.win.durable)
-	if m != nil && sent-asked >= w.win.limit/syncsPerWindow || w.want.sync > asked && sent >= w.want.sync {
+	fill := m != nil && !w.win.reread && sent-asked >= w.win.limit/syncsPerWindow
+	if fill || w.want.sync > asked && sent >= w.want.sync {
 		something = true
 		req.Sync, a.synced = true, sent
 	}
