@@ -99,3 +99,20 @@ func (c counting) Read(b []byte) (int, error) {
 	c.p.bytes.Add(int64(n))
 	return n, err
 }
+
+// countingFile is a file that adds what is read of it for the first time to the progress. It
+// must be read by one goroutine, from the start.
+type countingFile struct {
+	*os.File
+	p    *progress
+	seen int64
+}
+
+func (c *countingFile) ReadAt(b []byte, off int64) (int, error) {
+	n, err := c.File.ReadAt(b, off)
+	if end := off + int64(n); end > c.seen {
+		c.p.bytes.Add(end - c.seen)
+		c.seen = end
+	}
+	return n, err
+}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -17,8 +16,8 @@ import (
 const putHelp = `put SRC... DST copies files from here into the store.
 
 Each file is replaced whole: until it is complete and durable the old one stays. When put
-exits with 0 everything is durable. Modification times and modes are kept. SRC may be "-"
-for standard input; then DST names the file.
+exits with 0 everything is durable. Modification times and modes are kept. A file that changes
+while it is read is not put. SRC may be "-" for standard input; then DST names the file.
 
 If DST ends with "/" or is a directory in the store, things go into it under their own
 names; otherwise DST is the new name itself, of the file or, with -r, of the folder:
@@ -50,13 +49,14 @@ func (a *app) putCommand() *cobra.Command {
 	return cmd
 }
 
-// putMemory bounds what all writers of one put hold together, in bytes, besides a message each.
+// putMemory bounds what all writers of pipes of one put hold together, in bytes, besides a message
+// each. Of files nothing is held.
 const putMemory = 512 << 20
 
 // putter carries out one put.
 type putter struct {
 	a      *app
-	window int64 // of each writer
+	window int64 // of each writer of a pipe
 	*progress
 	*batch
 }
@@ -96,7 +96,9 @@ func (p *putter) source(ctx context.Context, src, dst string, into bool, o putOp
 			p.fail("-", usagef("standard input needs a file name, not a directory"))
 			return
 		}
-		p.do(dst, func(ctx context.Context) error { return p.send(ctx, p.a.in, dst, nil) })
+		p.do(dst, func(ctx context.Context) error {
+			return p.pipe(ctx, p.a.in, dst, client.WriteOptions{Mode: client.Replace})
+		})
 		return
 	}
 	st, err := os.Stat(src)
@@ -177,31 +179,27 @@ func (p *putter) file(ctx context.Context, src, dst string) error {
 	if err != nil {
 		return pathless(err)
 	}
-	return p.send(ctx, f, dst, st)
+	mode := uint32(st.Mode().Perm())
+	o := client.WriteOptions{Mode: client.Replace, Mtime: st.ModTime(), ModeBits: &mode}
+	// Files of /proc have a size of 0 and content, and cannot be asked for the same again.
+	if !st.Mode().IsRegular() || st.Size() == 0 {
+		return p.pipe(ctx, f, dst, o)
+	}
+	if _, err = p.a.c.WriteFrom(ctx, dst, &countingFile{File: f, p: p.progress}, st.Size(), o); err != nil {
+		return pathless(err)
+	}
+	p.files.Add(1)
+	return nil
 }
 
-// send writes everything from r as dst. st is nil if r is no file.
-func (p *putter) send(ctx context.Context, r io.Reader, dst string, st fs.FileInfo) error {
-	o := client.WriteOptions{Mode: client.Replace, Window: p.window}
-	if st != nil {
-		mode := uint32(st.Mode().Perm())
-		o.Mtime, o.ModeBits = st.ModTime(), &mode
-		// Files that grow while they are read are taken at the size they had; those of
-		// /proc have a size of 0 and content.
-		if size := st.Size(); st.Mode().IsRegular() && size > 0 {
-			o.ExpectedSize = &size
-			r = io.LimitReader(r, size)
-		}
-	}
+// pipe writes everything from r, which can be read once, as dst.
+func (p *putter) pipe(ctx context.Context, r io.Reader, dst string, o client.WriteOptions) error {
+	o.Window = p.window
 	w, err := p.a.c.Write(ctx, dst, o)
 	if err != nil {
 		return err
 	}
-	n, err := w.ReadFrom(counting{r, p.progress})
-	if err == nil && o.ExpectedSize != nil && n < *o.ExpectedSize {
-		err = fmt.Errorf("became shorter while it was read: %d of %d bytes", n, *o.ExpectedSize)
-	}
-	if err != nil {
+	if _, err := w.ReadFrom(counting{r, p.progress}); err != nil {
 		w.Abort()
 		return pathless(err)
 	}

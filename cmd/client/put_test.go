@@ -183,3 +183,42 @@ func TestPutSurvivesRestart(t *testing.T) {
 	r.ok(t)
 	stored(t, s, map[string]string{"x": big})
 }
+
+// TestPutFileSurvivesRestart: the engine is killed in the middle of a file, which is counted once.
+func TestPutFileSurvivesRestart(t *testing.T) {
+	s := clienttest.New(t)
+	big := strings.Repeat("0123456789abcdef", 400_000)
+	n, crashed := 0, make(chan bool, 1)
+	s.Faults.Write = func(*shinglev1.WriteRequest) error {
+		if n++; n == 4 {
+			go func() { crashed <- s.Crash() }()
+			time.Sleep(10 * time.Millisecond)
+		}
+		return nil
+	}
+	r := cli(t, s.Addr, "", "put", "--output=json", folder(t, map[string]string{"a": big})+"/a", "x")
+	if !<-crashed {
+		t.Skip("the port was taken by another process")
+	}
+	stored(t, s, map[string]string{"x": big})
+	var m moved
+	unmarshal(t, r.ok(t), &m)
+	if m.Files != 1 || m.Bytes != int64(len(big)) {
+		t.Errorf("answered %+v", m)
+	}
+}
+
+// TestPutRefusesAChangedFile: what changes under a put is not put, and the old file stays.
+func TestPutRefusesAChangedFile(t *testing.T) {
+	s := clienttest.New(t)
+	s.Put("x", []byte("old"))
+	src := folder(t, map[string]string{"a": strings.Repeat("0123456789abcdef", 1_000_000)}) + "/a"
+	s.Faults.Write = func(r *shinglev1.WriteRequest) error {
+		if r.GetOffset() == 0 {
+			return os.Chtimes(src, time.Time{}, time.Unix(1e9, 0))
+		}
+		return nil
+	}
+	cli(t, s.Addr, "", "put", src, "x").failed(t, exitError, `/a: the source changed while it was read: it was modified\n$`)
+	stored(t, s, map[string]string{"x": "old"})
+}
