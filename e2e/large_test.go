@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 )
 
 // mixed is a reader of a file of mixed content: stretches of noise, of text and of zeros of
@@ -121,4 +125,66 @@ func fetched(t *testing.T, s *store, name string) []byte {
 		t.Fatalf("client cat %s: %v\n%s", name, err, log)
 	}
 	return got
+}
+
+// TestLargePutIsCollectedLarge puts a file of 512 MiB as anybody would: what reaches the device
+// was collected 128 MiB at a time (seeds S0), also when the engine is killed in the middle.
+func TestLargePutIsCollectedLarge(t *testing.T) {
+	size := int64(512 << 20)
+	if testing.Short() {
+		size = 256 << 20
+	}
+	path := filepath.Join(t.TempDir(), "large")
+	file, err := os.Create(path)
+	must(t, err)
+	defer file.Close()
+	_, err = io.CopyBuffer(struct{ io.Writer }{file}, newMixed(5, size), make([]byte, 1<<20))
+	must(t, err)
+	s := started(t)
+	begin := time.Now()
+	s.client("put", "-q", path, "large")
+	took := time.Since(begin)
+	counters := func() map[string]uint64 {
+		var info struct {
+			Counters map[string]uint64 `json:"counters"`
+		}
+		must(t, json.Unmarshal([]byte(s.client("info", "--counters", "--output", "json")), &info))
+		return info.Counters
+	}
+	c := counters()
+	if n := c["delalloc_largest_range"]; n != 128<<20 {
+		t.Errorf("the largest range that was collected has %d bytes", n)
+	}
+	// A slow machine writes some back by age.
+	if n, least := c["delalloc_ranges"], uint64(size/(128<<20)); n < least || n > 2*least {
+		t.Errorf("%d ranges were collected, %d do", n, least)
+	}
+	u := s.df()
+	if ratio := float64(u.Stored+u.Inline) / float64(size); ratio < 0.1 || ratio >= 0.5 {
+		t.Errorf("mixed content is stored in %.3f of its size", ratio)
+	}
+	figure(t, "a file of %d MiB put in %.1f s: %d ranges collected, %d flushes, %d commits",
+		size>>20, took.Seconds(), c["delalloc_ranges"], c["flushes"], c["commits"])
+
+	put := s.clientCommand("put", "-q", path, "again")
+	log := &record{}
+	put.Stderr = log
+	must(t, put.Start())
+	half, begin := counters()["client_bytes_written"]+uint64(size)/2, time.Now()
+	for counters()["client_bytes_written"] < half && time.Since(begin) < startTime {
+		time.Sleep(time.Millisecond)
+	}
+	s.restart()
+	if err := put.Wait(); err != nil {
+		t.Fatalf("a put over a kill: %v\n%s", err, log)
+	}
+	want, err := sum(newMixed(5, size))
+	must(t, err)
+	for _, name := range []string{"large", "again"} {
+		if got := fetched(t, s, name); !bytes.Equal(got, want) {
+			t.Errorf("%s differs", name)
+		}
+	}
+	s.stop()
+	s.check()
 }
