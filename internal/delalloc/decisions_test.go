@@ -15,7 +15,7 @@ import (
 //	mode range=N                       a new mode and index that collect N blocks
 //	insert off=N n=N seq=N [age=N]     age: second of arrival, else seq
 //	take [from=N] [max=N] [seq=N] [before=N] [complete]
-//	return [failed] [first] | release  the range taken last, or first
+//	release                            the range taken last
 //	drop|dirty|forget off=N end=N [seq=N]
 //	next off=N
 //	show                               the segments and what is known of them
@@ -53,21 +53,14 @@ func TestDecisions(t *testing.T) {
 				taken = append(taken, r)
 				return fmt.Sprintf("[%d, %d) in %d segments and %d pieces, seq %d to %d",
 					r.Off/block, r.End()/block, len(r.Segments), len(r.Bufs()), r.MinSeq, r.MaxSeq)
-			case "return", "release":
+			case "release":
 				if len(taken) == 0 {
 					return "nothing taken"
 				}
-				i := len(taken) - 1
-				if d.HasArg("first") {
-					i = 0
-				}
-				r := taken[i]
-				taken = append(taken[:i], taken[i+1:]...)
-				if d.Cmd == "release" {
-					r.Release()
-					return ""
-				}
-				return fmt.Sprintf("dropped %d", x.Return(r, d.HasArg("failed"))/block)
+				last := len(taken) - 1
+				taken[last].Release()
+				taken = taken[:last]
+				return ""
 			case "drop":
 				return fmt.Sprintf("dropped %d", x.Drop(num("off")*block, num("end")*block)/block)
 			case "forget":
@@ -107,16 +100,10 @@ func show(x *Index) string {
 		if age := e.Since.Sub(epoch).Seconds(); age != float64(e.Seq) {
 			fmt.Fprintf(&b, " age %v", age)
 		}
-		if e.Failed {
-			b.WriteString(" failed")
-		}
 		b.WriteByte('\n')
 		return true
 	})
 	fmt.Fprintf(&b, "bytes %d", x.Bytes()/block)
-	if n := x.FailedBytes(); n > 0 {
-		fmt.Fprintf(&b, ", failed %d", n/block)
-	}
 	if seq, ok := x.MinSeq(); ok {
 		fmt.Fprintf(&b, ", min seq %d", seq)
 	}

@@ -11,32 +11,30 @@ import (
 )
 
 // Index is the dirty data of one file. Its methods may be called from any goroutine and never
-// block for longer than the work they do; Insert, Take, Return, Drop, Forget and Zero exclude
+// block for longer than the work they do; Insert, Take, Drop, Forget and Zero exclude
 // all others, the rest only those. Offsets are bytes in the file.
 type Index struct {
 	mode *Mode
 
 	mu       sync.RWMutex
 	segments btree.Map[int64, *entry] // by offset; they do not overlap
-	live     runs                     // where segments are that Take may take
-	failed   runs                     // where the failed ones are
-	bySeq    oldest                   // over the live segments
-	byAge    oldest                   // over the live segments
+	dirty    runs                     // where they are
+	bySeq    oldest
+	byAge    oldest
 }
 
 // NewIndex returns an empty index that is counted in m.
 func NewIndex(m *Mode) *Index {
 	x := &Index{mode: m, bySeq: oldest{less: bySequence}, byAge: oldest{less: byAge}}
-	x.live.whole = m.rangeSize
+	x.dirty.whole = m.rangeSize
 	return x
 }
 
 // Insert lays s over what is dirty already and takes the reference s.Buf over. Older data
-// below is trimmed and its memory released; s inherits its age (see Segment.First) and clears
-// its Failed. It returns how many bytes were dirty already, failed ones included: each had a
-// reservation of its own, so that many are surplus now. It panics on a segment that is not
-// whole blocks with one sum each, and while delayed allocation is off: the data would be
-// hidden from every look-up (see Mode.Disable).
+// below is trimmed and its memory released; s inherits its age (see Segment.First).
+// It returns how many bytes were dirty already: each had a reservation of its own, so that many
+// are surplus now. It panics on a segment that is not whole blocks with one sum each, and while
+// delayed allocation is off: the data would be hidden from every look-up (see Mode.Disable).
 func (x *Index) Insert(s Segment) (overlaid int64) {
 	if s.Off < 0 || s.Off%extent.BlockSize != 0 || int64(len(s.Sums))*extent.BlockSize != s.Len() {
 		panic(fmt.Sprintf("delalloc: segment at %d of %d bytes with %d sums", s.Off, s.Len(), len(s.Sums)))
@@ -47,10 +45,9 @@ func (x *Index) Insert(s Segment) (overlaid int64) {
 	if s.First == 0 {
 		s.First = s.Seq
 	}
-	s.Failed = false
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if overlaid = x.live.overlap(s.Off, s.End()) + x.failed.overlap(s.Off, s.End()); overlaid > 0 {
+	if overlaid = x.dirty.overlap(s.Off, s.End()); overlaid > 0 {
 		x.eachLocked(s.Off, s.End(), func(e *entry) bool {
 			s.inherit(&e.Segment)
 			return true
@@ -63,8 +60,8 @@ func (x *Index) Insert(s Segment) (overlaid int64) {
 	return overlaid
 }
 
-// Drop forgets the dirty data, failed included, in the whole blocks of [off, end) and returns
-// how many bytes that were. Bytes of blocks that lie only partly in it stay: Zero is for
+// Drop forgets the dirty data in the whole blocks of [off, end) and returns how many bytes that
+// were. Bytes of blocks that lie only partly in it stay: Zero is for
 // those. Ranges in flight are not touched: the caller must see to it that they do not bring the
 // data back.
 func (x *Index) Drop(off, end int64) (dropped int64) {
@@ -74,7 +71,7 @@ func (x *Index) Drop(off, end int64) (dropped int64) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if dropped = x.live.overlap(off, end) + x.failed.overlap(off, end); dropped > 0 {
+	if dropped = x.dirty.overlap(off, end); dropped > 0 {
 		x.dropLocked(off, end)
 		x.mode.sub(dropped)
 		x.tidyLocked()
@@ -105,42 +102,33 @@ func (x *Index) Forget(off, end int64, maxSeq uint64) {
 	x.tidyLocked()
 }
 
-// Bytes returns the dirty bytes in the index, failed included, in flight not.
+// Bytes returns the dirty bytes in the index; those in flight are not.
 func (x *Index) Bytes() int64 {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return x.live.size + x.failed.size
-}
-
-// FailedBytes returns the bytes of failed segments.
-func (x *Index) FailedBytes() int64 {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return x.failed.size
+	return x.dirty.size
 }
 
 // MinSeq returns the lowest sequence that Take could still bring, in O(1): the lowest First of
-// the segments that are neither failed nor in flight.
+// the segments that are not in flight.
 func (x *Index) MinSeq() (uint64, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.minFirst()
 }
 
-// Oldest returns since when the oldest segment that is neither failed nor in flight waits, in
-// O(1).
+// Oldest returns since when the oldest segment that is not in flight waits, in O(1).
 func (x *Index) Oldest() (time.Time, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.minSince()
 }
 
-// Complete reports, in O(1), whether there is a run of the mode's range size that is not
-// failed.
+// Complete reports, in O(1), whether there is a run of the mode's range size.
 func (x *Index) Complete() bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return x.live.full.Len() > 0
+	return x.dirty.full.Len() > 0
 }
 
 // eachLocked calls f for the segments that overlap [off, end), in order, while it returns
@@ -163,11 +151,7 @@ func (x *Index) eachLocked(off, end int64, f func(*entry) bool) {
 func (x *Index) putLocked(s Segment) {
 	e := &entry{Segment: s}
 	x.segments.Set(s.Off, e)
-	if s.Failed {
-		x.failed.add(s.Off, s.End())
-		return
-	}
-	x.live.add(s.Off, s.End())
+	x.dirty.add(s.Off, s.End())
 	x.bySeq.insert(e)
 	x.byAge.insert(e)
 }
@@ -177,10 +161,8 @@ func (x *Index) putLocked(s Segment) {
 func (x *Index) forgetLocked(e *entry) {
 	x.segments.Delete(e.Off)
 	e.gone = true
-	if !e.Failed {
-		x.bySeq.forget()
-		x.byAge.forget()
-	}
+	x.bySeq.forget()
+	x.byAge.forget()
 }
 
 // dropLocked takes [off, end) out of the index and releases its memory.
@@ -198,8 +180,7 @@ func (x *Index) cutLocked(off, end int64) []Segment {
 		hit = append(hit, e)
 		return true
 	})
-	x.live.remove(off, end)
-	x.failed.remove(off, end)
+	x.dirty.remove(off, end)
 	pieces := make([]Segment, len(hit))
 	for i, e := range hit {
 		x.forgetLocked(e)

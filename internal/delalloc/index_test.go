@@ -22,8 +22,6 @@ func TestMisusePanics(t *testing.T) {
 	}
 	x.Insert(bare(0, 1, 1))
 	r, _ := x.Take(Selection{})
-	mustPanic(t, "a range of another index", func() { NewIndex(NewMode(0)).Return(r, false) })
-	mustPanic(t, "a range from RangeOf returned", func() { x.Return(RangeOf([]Segment{bare(0, 1, 1)}), false) })
 	r.Release()
 	mustPanic(t, "a range released twice", r.Release)
 }
@@ -131,7 +129,11 @@ func TestComplete(t *testing.T) {
 	if !ok || r.Len() != extent.MaxRangeSize {
 		t.Fatalf("took %d", r.Len())
 	}
-	x.Return(r, false)
+	for _, s := range r.Segments {
+		s.Buf = s.Buf.Slice(0, s.Len())
+		x.Insert(s)
+	}
+	r.Release()
 	x.Drop(500*block, 501*block)
 	if x.Complete() {
 		t.Fatal("complete with a hole")
@@ -195,14 +197,7 @@ func TestConcurrentUse(t *testing.T) {
 					t.Error("a taken block does not match its sum")
 				}
 			}
-			switch rng.Intn(3) {
-			case 0:
-				x.Return(r, false)
-			case 1:
-				x.Return(r, true)
-			default:
-				r.Release()
-			}
+			r.Release()
 			x.MinSeq()
 			x.Oldest()
 			x.Next(0)

@@ -37,8 +37,7 @@ func (x *Index) CopyBlock(off int64, dst []byte) bool {
 }
 
 // Next returns the first delayed range at or after off: from off itself if that is dirty, to
-// the next byte that is not. Ok is false if there is none. O(log n), and linear in the places
-// where failed and other data meet.
+// the next byte that is not. Ok is false if there is none. O(log n).
 func (x *Index) Next(off int64) (start, end int64, ok bool) {
 	if !x.mode.Enabled() {
 		return 0, 0, false
@@ -46,26 +45,14 @@ func (x *Index) Next(off int64) (start, end int64, ok bool) {
 	x.mode.Counters.Scans.Add(1)
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	start, end, ok = x.live.find(off)
-	if s, e, found := x.failed.find(off); found && (!ok || s < start) {
-		start, end, ok = s, e, true
-	}
-	if !ok {
+	if start, end, ok = x.dirty.find(off); !ok {
 		return 0, 0, false
 	}
-	for {
-		if s, e, more := x.live.find(end); more && s == end {
-			end = e
-		} else if s, e, more := x.failed.find(end); more && s == end {
-			end = e
-		} else {
-			return max(start, off), end, true
-		}
-	}
+	return max(start, off), end, true
 }
 
-// Dirty returns how many bytes of [off, end) are dirty, failed included. O(log n), and linear
-// in the runs in the range.
+// Dirty returns how many bytes of [off, end) are dirty. O(log n), and linear in the runs in the
+// range.
 func (x *Index) Dirty(off, end int64) int64 {
 	if !x.mode.Enabled() || off >= end {
 		return 0
@@ -73,5 +60,5 @@ func (x *Index) Dirty(off, end int64) int64 {
 	x.mode.Counters.Scans.Add(1)
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return x.live.overlap(off, end) + x.failed.overlap(off, end)
+	return x.dirty.overlap(off, end)
 }

@@ -17,17 +17,16 @@ const modelBlocks = 40
 
 // modelBlock is what a model knows of one block. The zero value is clean.
 type modelBlock struct {
-	dirty, failed bool
-	seq, first    uint64
-	since         time.Time
-	data          [block]byte
+	dirty      bool
+	seq, first uint64
+	since      time.Time
+	data       [block]byte
 }
 
 // flight is a range taken, with what it must show.
 type flight struct {
 	Range
 	blocks []modelBlock
-	stale  bool // a newer version of a part was released, so it must not be returned
 }
 
 // machine runs an index and a mirror of its flights against arrays of blocks.
@@ -103,8 +102,8 @@ func (m *machine) take(t *rapid.T) {
 	}
 	f := &flight{Range: r, blocks: slices.Clone(m.model[off:end])}
 	for i := off; i < end; i++ {
-		if !m.model[i].dirty || m.model[i].failed {
-			t.Fatalf("took block %d, dirty %v, failed %v", i, m.model[i].dirty, m.model[i].failed)
+		if !m.model[i].dirty {
+			t.Fatalf("took block %d, which is clean", i)
 		}
 		m.shadow[i] = m.model[i]
 		m.model[i] = modelBlock{}
@@ -120,7 +119,7 @@ func (m *machine) take(t *rapid.T) {
 func plainSelect(x *Index, sel Selection) (off, end int64, ok bool) {
 	var can [modelBlocks + 1]*Segment
 	x.segments.Scan(func(_ int64, e *entry) bool {
-		for i := e.Off / block; i < e.End()/block && !e.Failed; i++ {
+		for i := e.Off / block; i < e.End()/block; i++ {
 			can[i] = &e.Segment
 		}
 		return true
@@ -157,31 +156,7 @@ func (m *machine) land(t *rapid.T) {
 			m.shadow[j] = modelBlock{}
 		}
 	}
-	if f.stale || rapid.Bool().Draw(t, "durable") {
-		for _, o := range m.flights[:i] {
-			o.stale = o.stale || o.Off < f.End() && f.Off < o.End()
-		}
-		f.Release()
-		return
-	}
-	failed := rapid.Bool().Draw(t, "failed")
-	want := int64(0)
-	for j, b := range f.blocks {
-		b.failed = failed
-		now := &m.model[first+int64(j)]
-		if now.dirty {
-			want += block
-			if now.seq >= b.seq {
-				now.inherit(b)
-				continue
-			}
-			b.inherit(*now)
-		}
-		*now = b
-	}
-	if got := m.index.Return(f.Range, failed); got != want {
-		t.Fatalf("dropped %d, want %d", got, want)
-	}
+	f.Release()
 }
 
 func (m *machine) drop(t *rapid.T) {
@@ -332,28 +307,24 @@ func agree(t *rapid.T, x *Index, model *[modelBlocks]modelBlock) {
 	var low uint64
 	var oldest time.Time
 	any, last := false, int64(0)
-	var live, failed runs
+	var dirty runs
 	x.segments.Scan(func(off int64, e *entry) bool {
 		if off != e.Off || e.gone || off < last || e.Len() != int64(len(e.Sums))*block {
 			t.Fatalf("segment at %d is not sound", off)
 		}
 		last = e.End()
-		if e.Failed {
-			failed.add(e.Off, e.End())
-		} else {
-			live.add(e.Off, e.End())
-			if !any || e.First < low {
-				low = e.First
-			}
-			if !any || e.Since.Before(oldest) {
-				oldest = e.Since
-			}
-			any = true
+		dirty.add(e.Off, e.End())
+		if !any || e.First < low {
+			low = e.First
 		}
+		if !any || e.Since.Before(oldest) {
+			oldest = e.Since
+		}
+		any = true
 		for i := e.Off / block; i < e.End()/block; i++ {
 			b, data := &model[i], e.Buf.Bytes()[i*block-e.Off:][:block]
-			if !b.dirty || b.failed != e.Failed || b.seq != e.Seq || e.First > b.first || e.Since.After(b.since) {
-				t.Fatalf("block %d: %+v, want seq %d first %d failed %v", i, e.Segment, b.seq, b.first, b.failed)
+			if !b.dirty || b.seq != e.Seq || e.First > b.first || e.Since.After(b.since) {
+				t.Fatalf("block %d: %+v, want seq %d first %d", i, e.Segment, b.seq, b.first)
 			}
 			if !bytes.Equal(data, b.data[:]) {
 				t.Fatalf("block %d: wrong bytes", i)
@@ -377,18 +348,16 @@ func agree(t *rapid.T, x *Index, model *[modelBlocks]modelBlock) {
 		t.Fatalf("Oldest %v %v, want %v %v", since, ok, oldest, any)
 	}
 	complete := false
-	for _, pair := range []struct{ got, want *runs }{{&x.live, &live}, {&x.failed, &failed}} {
-		if pair.got.size != pair.want.size || !slices.Equal(pair.got.ends.Keys(), pair.want.ends.Keys()) ||
-			!slices.Equal(pair.got.ends.Values(), pair.want.ends.Values()) {
-			t.Fatalf("runs %v-%v, want %v-%v", pair.got.ends.Keys(), pair.got.ends.Values(), pair.want.ends.Keys(), pair.want.ends.Values())
-		}
+	if x.dirty.size != dirty.size || !slices.Equal(x.dirty.ends.Keys(), dirty.ends.Keys()) ||
+		!slices.Equal(x.dirty.ends.Values(), dirty.ends.Values()) {
+		t.Fatalf("runs %v-%v, want %v-%v", x.dirty.ends.Keys(), x.dirty.ends.Values(), dirty.ends.Keys(), dirty.ends.Values())
 	}
-	live.ends.Scan(func(s, e int64) bool {
+	dirty.ends.Scan(func(s, e int64) bool {
 		complete = complete || e-s >= x.mode.rangeSize
 		return true
 	})
-	if x.Complete() != complete || x.Bytes() != live.size+failed.size || x.FailedBytes() != failed.size {
-		t.Fatalf("complete %v, bytes %d, failed %d", x.Complete(), x.Bytes(), x.FailedBytes())
+	if x.Complete() != complete || x.Bytes() != dirty.size {
+		t.Fatalf("complete %v, bytes %d", x.Complete(), x.Bytes())
 	}
 }
 

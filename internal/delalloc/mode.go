@@ -50,7 +50,7 @@ func (m *Mode) Enabled() bool { return m.state.Load() != disabled }
 func (m *Mode) Dirty() int64 { return max(0, m.state.Load()) }
 
 // Disable switches delayed allocation off: look-ups return at once from then on. It fails with
-// Precondition while anything delayed exists, failed or in flight included, for the look-ups
+// Precondition while anything delayed exists, in flight included, for the look-ups
 // would hide it (seeds S4): flush first. The caller keeps writers away from Insert while it
 // switches; Insert panics when it is off. Disabling twice is fine.
 func (m *Mode) Disable() error {

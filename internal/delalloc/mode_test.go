@@ -22,11 +22,7 @@ func TestModeIsOnlySwitchedOffWhenNothingIsDelayed(t *testing.T) {
 	refused("dirty data")
 	r, _ := x.Take(Selection{})
 	refused("a range in flight")
-	x.Return(r, true)
-	refused("failed data")
-	x.Insert(bare(0, 2, 2))
 	other.Insert(bare(0, 1, 1))
-	r, _ = x.Take(Selection{})
 	r.Release()
 	refused("dirty data of another file")
 	if m.Dirty() != block {

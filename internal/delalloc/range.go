@@ -7,8 +7,8 @@ import (
 )
 
 // Range is a contiguous run of dirty data on its way to a device. Its segments follow each
-// other without gaps. It has one owner, who ends it with Release or Index.Return; nothing may
-// use it after that. It is not safe for changes from several goroutines, reading it is.
+// other without gaps. It has one owner, who ends it with Release; nothing may use it after
+// that. It is not safe for changes from several goroutines, reading it is.
 type Range struct {
 	Off            int64
 	Segments       []Segment
@@ -18,7 +18,7 @@ type Range struct {
 }
 
 // RangeOf returns segs, not empty and without gaps, as a range that was never in an index, for
-// writes that do not wait. The range owns the segments' memory. It cannot be given to Return.
+// writes that do not wait. The range owns the segments' memory.
 func RangeOf(segs []Segment) Range {
 	for i := range segs {
 		if segs[i].First == 0 {

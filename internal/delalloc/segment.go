@@ -21,9 +21,6 @@ type Segment struct {
 	// Since is when the oldest such write came. It is inherited like First, so that a block
 	// rewritten every second is still written back by age.
 	Since time.Time
-	// Failed says that the data could not be made durable. It sticks: Take passes over it,
-	// reads see it, and a newer Insert over it clears it.
-	Failed bool
 }
 
 // Len returns the length in bytes.

@@ -21,7 +21,7 @@ type Selection struct {
 }
 
 // Take removes the first range that sel allows from the index and returns it; false means that
-// there is none. A range is contiguous and not failed. A run longer than Max is taken in
+// there is none. A range is contiguous. A run longer than Max is taken in
 // pieces of Max from its start (or From), and with MaxSeq or Before the first piece that
 // qualifies.
 //
@@ -59,9 +59,9 @@ func (x *Index) selectLocked(sel Selection) (off, end int64, ok bool) {
 	if since, _ := x.minSince(); !sel.Before.IsZero() && !since.Before(sel.Before) {
 		return 0, 0, false
 	}
-	limit, find := x.mode.rangeSize, x.live.find
+	limit, find := x.mode.rangeSize, x.dirty.find
 	if sel.CompleteOnly {
-		find = x.live.findFull
+		find = x.dirty.findFull
 	} else if m := extent.RoundDown(sel.Max); m > 0 {
 		limit = min(limit, m)
 	}
@@ -84,7 +84,7 @@ func (x *Index) selectLocked(sel Selection) (off, end int64, ok bool) {
 	}
 }
 
-// wantedLocked returns where in [off, end), all of it live, the first segment begins that
+// wantedLocked returns where in [off, end), all of it dirty, the first segment begins that
 // MaxSeq and Before allow.
 func (x *Index) wantedLocked(off, end int64, sel Selection) (at int64, ok bool) {
 	if sel.MaxSeq == 0 && sel.Before.IsZero() {
