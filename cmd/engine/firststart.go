@@ -123,7 +123,7 @@ func (f *folder) remake(c config.Config, force bool) (zone.Geometry, error) {
 	case !haveDevice:
 		err = f.createDevice()
 	case sized && force:
-		err = filedev.Create(f.device.Path, g, filedev.Options{Force: true})
+		err = filedev.Create(f.device.Path, g, filedev.CreateOptions{Force: true})
 	}
 	if err != nil {
 		return zone.Geometry{}, err

@@ -79,7 +79,7 @@ func exists(path string) (bool, error) {
 
 // openDevice opens the device that is there and holds it against what the URL says of it.
 func (f *folder) openDevice() (*filedev.Device, error) {
-	d, err := filedev.Open(f.device.Path, filedev.Options{})
+	d, err := filedev.Open(f.device.Path)
 	if err != nil || f.own {
 		return d, err
 	}
@@ -107,7 +107,7 @@ func (f *folder) createDevice() error {
 		return err
 	}
 	half := path + ".new"
-	if err := filedev.Create(half, g, filedev.Options{Force: true}); err != nil {
+	if err := filedev.Create(half, g, filedev.CreateOptions{Force: true}); err != nil {
 		return err
 	}
 	// Not a rename: that would replace a file made by somebody else meanwhile.

@@ -251,10 +251,10 @@ func TestServeBenchmark(t *testing.T) {
 func benchEngine(dir string) (*engine.Engine, error) {
 	g := zone.Geometry{Dialect: zone.ZNS, ZoneSize: 64 << 20, ZoneCapacity: 64 << 20, Zones: 32, MaxOpen: 14, MaxActive: 14}
 	path, meta := filepath.Join(dir, "device"), filepath.Join(dir, "metadata")
-	if err := filedev.Create(path, g, filedev.Options{}); err != nil {
+	if err := filedev.Create(path, g, filedev.CreateOptions{}); err != nil {
 		return nil, err
 	}
-	dev, err := filedev.Open(path, filedev.Options{})
+	dev, err := filedev.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -69,7 +69,7 @@ func wp(t *testing.T, d zone.Device, z int) (int64, zone.Condition) {
 }
 
 func TestFlushedStateComesBack(t *testing.T) {
-	d, path := create(t, geo, filedev.Options{})
+	d, path := create(t, geo)
 	put(t, d, 1, 1, 5)
 	must(t, d.Finish(1))
 	put(t, d, 2, 2, 48)
@@ -81,7 +81,7 @@ func TestFlushedStateComesBack(t *testing.T) {
 	put(t, d, 3, 9, 4) // not flushed
 	must(t, d.Close())
 
-	d = reopen(t, path, filedev.Options{})
+	d = reopen(t, path)
 	defer d.Close()
 	if d.Geometry() != geo {
 		t.Errorf("geometry %+v", d.Geometry())
@@ -112,47 +112,47 @@ func TestCreateRefuses(t *testing.T) {
 	path := filepath.Join(dir, "device")
 	bad := geo
 	bad.Zones = 0
-	if err := filedev.Create(path, bad, filedev.Options{}); !errdefs.Is(err, errdefs.InvalidArgument) {
+	if err := filedev.Create(path, bad, filedev.CreateOptions{}); !errdefs.Is(err, errdefs.InvalidArgument) {
 		t.Errorf("bad geometry: %v", err)
 	}
 	huge := geo
 	huge.ZoneSize, huge.ZoneCapacity, huge.Zones = 1<<45, 1<<45, 1
-	if err := filedev.Create(path, huge, filedev.Options{}); !errdefs.Is(err, errdefs.InvalidArgument) {
+	if err := filedev.Create(path, huge, filedev.CreateOptions{}); !errdefs.Is(err, errdefs.InvalidArgument) {
 		t.Errorf("a zone of 2^33 blocks: %v", err)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Error("a refusal leaves a file behind")
 	}
-	must(t, filedev.Create(path, geo, filedev.Options{}))
-	err := filedev.Create(path, geo, filedev.Options{})
+	must(t, filedev.Create(path, geo, filedev.CreateOptions{}))
+	err := filedev.Create(path, geo, filedev.CreateOptions{})
 	if !errdefs.Is(err, errdefs.AlreadyExists) || !strings.Contains(err.Error(), path) {
 		t.Errorf("an existing file: %v", err)
 	}
-	d := reopen(t, path, filedev.Options{})
+	d := reopen(t, path)
 	put(t, d, 0, 1, 1)
 	must(t, d.Flush())
-	if err := filedev.Create(path, geo, filedev.Options{Force: true}); errdefs.ReasonOf(err) != errdefs.ReasonInUse {
+	if err := filedev.Create(path, geo, filedev.CreateOptions{Force: true}); errdefs.ReasonOf(err) != errdefs.ReasonInUse {
 		t.Errorf("force over a file in use: %v", err)
 	}
 	expect(t, d, 0, 0, 1, 1)
 	must(t, d.Close())
-	must(t, filedev.Create(path, geo, filedev.Options{Force: true}))
-	d = reopen(t, path, filedev.Options{})
+	must(t, filedev.Create(path, geo, filedev.CreateOptions{Force: true}))
+	d = reopen(t, path)
 	defer d.Close()
 	if at, c := wp(t, d, 0); at != 0 || c != zone.Empty {
 		t.Errorf("after force zone 0 is %v at %d", c, at)
 	}
-	if err := filedev.Create(dir, geo, filedev.Options{Force: true}); err == nil {
+	if err := filedev.Create(dir, geo, filedev.CreateOptions{Force: true}); err == nil {
 		t.Error("a folder was formatted")
 	}
-	if err := filedev.Create(filepath.Join(dir, "no", "device"), geo, filedev.Options{}); !errdefs.Is(err, errdefs.Device) {
+	if err := filedev.Create(filepath.Join(dir, "no", "device"), geo, filedev.CreateOptions{}); !errdefs.Is(err, errdefs.Device) {
 		t.Errorf("no such folder: %v", err)
 	}
 }
 
 func TestOneEngineAFile(t *testing.T) {
-	d, path := create(t, geo, filedev.Options{})
-	_, err := filedev.Open(path, filedev.Options{})
+	d, path := create(t, geo)
+	_, err := filedev.Open(path)
 	if !errdefs.Is(err, errdefs.Unavailable) || errdefs.ReasonOf(err) != errdefs.ReasonInUse {
 		t.Fatalf("second open: %v", err)
 	}
@@ -161,7 +161,7 @@ func TestOneEngineAFile(t *testing.T) {
 		t.Errorf("error %q does not say %q", err, want)
 	}
 	must(t, d.Close())
-	must(t, reopen(t, path, filedev.Options{}).Close())
+	must(t, reopen(t, path).Close())
 }
 
 // patch changes bytes of the file.
@@ -202,12 +202,12 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		}, errdefs.Corruption, "zones 0 to 9"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d, path := create(t, geo, filedev.Options{})
+			d, path := create(t, geo)
 			put(t, d, 0, 1, 1)
 			must(t, d.Flush())
 			must(t, d.Close())
 			c.damage(t, path)
-			_, err := filedev.Open(path, filedev.Options{})
+			_, err := filedev.Open(path)
 			if !errdefs.Is(err, c.kind) || !strings.Contains(err.Error(), c.say) {
 				t.Errorf("got %v (%v), want %v saying %q", err, errdefs.KindOf(err), c.kind, c.say)
 			}
@@ -218,14 +218,14 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 // A slot that is torn loses to the other one: the state before the last flush, or the last.
 func TestATornTableSlot(t *testing.T) {
 	for slot := range int64(2) {
-		d, path := create(t, geo, filedev.Options{}) // slot 0 holds sequence 1
+		d, path := create(t, geo) // slot 0 holds sequence 1
 		put(t, d, 0, 1, 1)
 		must(t, d.Flush()) // 2, slot 1
 		put(t, d, 0, 1, 1)
 		must(t, d.Flush()) // 3, slot 0
 		must(t, d.Close())
 		patch(t, path, blk+slot*blk+2000, flip, 1)
-		d = reopen(t, path, filedev.Options{})
+		d = reopen(t, path)
 		want := int64(1 + slot) // with slot 0 torn, sequence 2 is the latest
 		if at, _ := wp(t, d, 0); at != want {
 			t.Errorf("slot %d torn: the write pointer is at %d, want %d", slot, at, want)
@@ -233,7 +233,7 @@ func TestATornTableSlot(t *testing.T) {
 		put(t, d, 0, 1, 1)
 		must(t, d.Flush()) // must not go over the only good slot
 		must(t, d.Close())
-		d = reopen(t, path, filedev.Options{})
+		d = reopen(t, path)
 		if at, _ := wp(t, d, 0); at != want+1 {
 			t.Errorf("slot %d torn, flushed again: %d, want %d", slot, at, want+1)
 		}
@@ -245,7 +245,7 @@ func TestATornTableSlot(t *testing.T) {
 func TestAFlushWritesOnlyPagesThatChanged(t *testing.T) {
 	g := geo
 	g.Zones = 75_000
-	d, path := create(t, g, filedev.Options{})
+	d, path := create(t, g)
 	snapshot := func() (pages [148]string) { // both slots of each page
 		f, err := os.Open(path)
 		must(t, err)
@@ -269,14 +269,14 @@ func TestAFlushWritesOnlyPagesThatChanged(t *testing.T) {
 		}
 	}
 	must(t, d.Close())
-	d = reopen(t, path, filedev.Options{})
+	d = reopen(t, path)
 	defer d.Close()
 	expect(t, d, 70_000, 0, 2, 1)
 }
 
 // child appends and flushes until it is killed, saying after each flush how far it got.
 func child(path string) {
-	d, err := filedev.Open(path, filedev.Options{})
+	d, err := filedev.Open(path)
 	if err != nil {
 		panic(err)
 	}
@@ -293,7 +293,7 @@ func child(path string) {
 }
 
 func TestKilledProcess(t *testing.T) {
-	d, path := create(t, geo, filedev.Options{})
+	d, path := create(t, geo)
 	must(t, d.Close())
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), childEnv+"="+path)
@@ -309,7 +309,7 @@ func TestKilledProcess(t *testing.T) {
 	must(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	flushed := int64(bytes.Count(said, []byte("\n")))
-	d = reopen(t, path, filedev.Options{})
+	d = reopen(t, path)
 	defer d.Close()
 	at, c := wp(t, d, 1)
 	if at < flushed || c != zone.Closed && c != zone.Full {
@@ -321,7 +321,7 @@ func TestKilledProcess(t *testing.T) {
 }
 
 func TestConcurrentFlushes(t *testing.T) {
-	d, path := create(t, geo, filedev.Options{})
+	d, path := create(t, geo)
 	var wg sync.WaitGroup
 	for z := range 3 {
 		wg.Go(func() {
@@ -337,7 +337,7 @@ func TestConcurrentFlushes(t *testing.T) {
 	}
 	wg.Wait()
 	must(t, d.Close())
-	d = reopen(t, path, filedev.Options{})
+	d = reopen(t, path)
 	defer d.Close()
 	for z := range 3 {
 		expect(t, d, z, 0, byte(z), 24)
@@ -348,7 +348,7 @@ func TestConcurrentFlushes(t *testing.T) {
 func TestPagesOfDifferentAges(t *testing.T) {
 	g := geo
 	g.Zones, g.MaxOpen, g.MaxActive = 600, 1, 1
-	d, path := create(t, g, filedev.Options{})
+	d, path := create(t, g)
 	put(t, d, 5, 5, 3)
 	must(t, d.Flush())
 	must(t, d.Finish(5))
@@ -356,7 +356,7 @@ func TestPagesOfDifferentAges(t *testing.T) {
 	must(t, d.Flush())
 	must(t, d.Close())
 	patch(t, path, blk+10, flip, 1) // page 0, slot 0: the finish is lost
-	d = reopen(t, path, filedev.Options{})
+	d = reopen(t, path)
 	defer d.Close()
 	if at, c := wp(t, d, 5); at != 3 || c != zone.Closed {
 		t.Errorf("zone 5 is %v at %d", c, at)
@@ -373,7 +373,7 @@ func TestPagesOfDifferentAges(t *testing.T) {
 }
 
 func TestFileSpaceIsTakenOnceAndKept(t *testing.T) {
-	d, path := create(t, geo, filedev.Options{})
+	d, path := create(t, geo)
 	defer d.Close()
 	used := func() int64 {
 		var st unix.Stat_t

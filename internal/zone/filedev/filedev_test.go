@@ -15,18 +15,18 @@ import (
 )
 
 // create makes a device file and opens it.
-func create(t *testing.T, g zone.Geometry, o filedev.Options) (*filedev.Device, string) {
+func create(t *testing.T, g zone.Geometry) (*filedev.Device, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "device")
-	if err := filedev.Create(path, g, filedev.Options{}); err != nil {
+	if err := filedev.Create(path, g, filedev.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	return reopen(t, path, o), path
+	return reopen(t, path), path
 }
 
-func reopen(t *testing.T, path string, o filedev.Options) *filedev.Device {
+func reopen(t *testing.T, path string) *filedev.Device {
 	t.Helper()
-	d, err := filedev.Open(path, o)
+	d, err := filedev.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,12 +36,13 @@ func reopen(t *testing.T, path string, o filedev.Options) *filedev.Device {
 // blanks copies new device files instead of making them, which costs three syncs each.
 type blanks map[zone.Geometry]string
 
-func (b blanks) open(t *testing.T, g zone.Geometry, dir string, o filedev.Options) *filedev.Device {
+// path returns that of a new device file.
+func (b blanks) path(t *testing.T, g zone.Geometry, dir string) string {
 	t.Helper()
 	blank := b[g]
 	if blank == "" {
 		blank = filepath.Join(dir, fmt.Sprint("blank", len(b)))
-		if err := filedev.Create(blank, g, filedev.Options{}); err != nil {
+		if err := filedev.Create(blank, g, filedev.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		b[g] = blank
@@ -63,7 +64,7 @@ func (b blanks) open(t *testing.T, g zone.Geometry, dir string, o filedev.Option
 	if err := errors.Join(os.WriteFile(path, head, 0o600), os.Truncate(path, st.Size())); err != nil {
 		t.Fatal(err)
 	}
-	return reopen(t, path, o)
+	return path
 }
 
 func TestKeepsTheRules(t *testing.T) {
@@ -74,9 +75,16 @@ func TestKeepsTheRules(t *testing.T) {
 		t.Run(fmt.Sprintf("buffered=%v", buffered), func(t *testing.T) {
 			b, dir := blanks{}, t.TempDir()
 			zonetest.Run(t, func(t *testing.T, g zone.Geometry) zone.Device {
-				d := b.open(t, g, dir, filedev.Options{Buffered: buffered})
+				open := filedev.Open
+				if buffered {
+					open = filedev.OpenBuffered
+				}
+				d, err := open(b.path(t, g, dir))
+				if err != nil {
+					t.Fatal(err)
+				}
 				if buffered && d.Direct() {
-					t.Error("direct although told not to")
+					t.Error("direct although it cannot be")
 				}
 				return d
 			})
@@ -91,12 +99,12 @@ func TestSurvivesCrashes(t *testing.T) {
 		rounds = 8
 	}
 	zonetest.RunCrash(t, rounds, func(t *testing.T, g zone.Geometry) zonetest.Crasher {
-		d, path := create(t, g, filedev.Options{})
+		d, path := create(t, g)
 		return zonetest.Crasher{Dev: d, TornReset: true, Crash: func(t *testing.T, _ *rand.Rand) zone.Device {
 			if err := d.Close(); err != nil {
 				t.Fatal(err)
 			}
-			d = reopen(t, path, filedev.Options{})
+			d = reopen(t, path)
 			return d
 		}}
 	})

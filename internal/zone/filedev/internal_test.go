@@ -19,13 +19,13 @@ var small = zone.Geometry{
 	Dialect: zone.ZNS, ZoneSize: 1024 * extent.BlockSize, ZoneCapacity: 1000 * extent.BlockSize, Zones: 4,
 }
 
-func newDevice(t *testing.T, o Options) *Device {
+func newDevice(t *testing.T, open func(path string) (*Device, error)) *Device {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "device")
-	if err := Create(path, small, Options{}); err != nil {
+	if err := Create(path, small, CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	d, err := Open(path, o)
+	d, err := open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func breakFile(t *testing.T, d *Device) (mend func()) {
 }
 
 func TestFailingFile(t *testing.T) {
-	d := newDevice(t, Options{Buffered: true})
+	d := newDevice(t, OpenBuffered)
 	path := d.path
 	block := bytes.Repeat([]byte{7}, extent.BlockSize)
 	appendOne := func(z int) error { _, err := d.Append(z, [][]byte{block}); return err }
@@ -83,7 +83,7 @@ func TestFailingFile(t *testing.T) {
 	if err := errors.Join(d.Flush(), d.Close()); err != nil {
 		t.Fatal(err)
 	}
-	d, err := Open(path, Options{})
+	d, err := Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,8 +95,8 @@ func TestFailingFile(t *testing.T) {
 
 // Every shape of buffers, direct and not: short writes at vector limits, bounced parts.
 func TestVectors(t *testing.T) {
-	for _, buffered := range []bool{false, true} {
-		d := newDevice(t, Options{Buffered: buffered})
+	for _, open := range []func(string) (*Device, error){Open, OpenBuffered} {
+		d := newDevice(t, open)
 		rng := rand.New(rand.NewPCG(1, 2))
 		for _, c := range []struct{ blocks, piece int }{
 			{1, 4096}, {3, 1}, {300, 4096}, {600, 700}, {600, 1 << 20}, {257, 1<<20 - 1}, {513, 12288},
@@ -119,7 +119,7 @@ func TestVectors(t *testing.T) {
 			for _, skew := range []int{0, 1} {
 				p := aligned(len(want) + extent.BlockSize)[skew : skew+len(want)]
 				if err := d.ReadAt(0, 0, p); err != nil || !bytes.Equal(p, want) {
-					t.Errorf("%+v, buffered %v, skew %d: differs, %v", c, buffered, skew, err)
+					t.Errorf("%+v, buffered %v, skew %d: differs, %v", c, !d.direct, skew, err)
 				}
 			}
 		}

@@ -15,20 +15,18 @@ import (
 	"github.com/shingle-store/shingle/internal/zone"
 )
 
-// Options are the choices a caller of Create and Open has.
-type Options struct {
-	// Force lets Create replace an existing file that no engine is using.
+// CreateOptions are the choices a caller of Create has.
+type CreateOptions struct {
+	// Force replaces an existing file that no engine is using.
 	Force bool
-	// Buffered keeps Open from trying direct I/O.
-	Buffered bool
 }
 
 // Create makes a device file with every zone empty and makes it durable. The file is sparse:
 // it has the device's size and takes space as zones are first opened. Errors: InvalidArgument
 // for a geometry that is wrong or has no room in the format, AlreadyExists if there is a file
-// and Options.Force is not set, Unavailable if an engine is using that file, Device if the
+// and Force is not set, Unavailable if an engine is using that file, Device if the
 // file system fails. A file that Create could not complete is not a device file.
-func Create(path string, g zone.Geometry, o Options) error {
+func Create(path string, g zone.Geometry, o CreateOptions) error {
 	const op = "filedev.Create"
 	if err := checkGeometry(g); err != nil {
 		return err
@@ -125,7 +123,10 @@ func regularAndLocked(op, path string, f *os.File) error {
 // numbered are finished. Errors: NotFound if there is no file, Unavailable if it is in use,
 // Precondition if it is no device file or of a later format, Corruption if its header, its
 // table or its length is damaged, Device if the file system fails.
-func Open(path string, o Options) (*Device, error) {
+func Open(path string) (*Device, error) { return openFile(path, setDirect) }
+
+// openFile is Open with what turns direct I/O on for a descriptor and says whether it is.
+func openFile(path string, direct func(fd int) bool) (*Device, error) {
 	const op = "filedev.Open"
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -139,7 +140,7 @@ func Open(path string, o Options) (*Device, error) {
 	if err != nil {
 		return nil, errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, op, path, err)
 	}
-	d, err := open(path, f, o)
+	d, err := open(path, f, direct)
 	if err != nil {
 		f.Close()
 		return nil, err
@@ -147,7 +148,7 @@ func Open(path string, o Options) (*Device, error) {
 	return d, nil
 }
 
-func open(path string, f *os.File, o Options) (*Device, error) {
+func open(path string, f *os.File, direct func(fd int) bool) (*Device, error) {
 	const op = "filedev.Open"
 	if err := regularAndLocked(op, path, f); err != nil {
 		return nil, err
@@ -169,7 +170,7 @@ func open(path string, f *os.File, o Options) (*Device, error) {
 	if err := d.keepLimitLocked(); err != nil {
 		return nil, err
 	}
-	d.direct = !o.Buffered && setDirect(d.fd)
+	d.direct = direct(d.fd)
 	return d, nil
 }
 
