@@ -27,7 +27,7 @@ func (x *Index) Zero(off, end int64) (zeroed int64) {
 		zeroed += stop - start
 		from, to := extent.RoundDown(start), extent.RoundUp(stop)
 		if e.Buf.Shared(from-e.Off, to-from) {
-			e = x.privateLocked(e, from, to)
+			e = x.privateLocked(from, to)
 		}
 		// Parts of one segment share an array of sums, and a part may be in flight.
 		e.Sums = slices.Clone(e.Sums)
@@ -39,14 +39,15 @@ func (x *Index) Zero(off, end int64) (zeroed int64) {
 	return zeroed
 }
 
-// privateLocked replaces [from, to) of e by a segment with memory and sums of its own.
-func (x *Index) privateLocked(e *entry, from, to int64) *entry {
+// privateLocked replaces [from, to), which one segment covers, by a segment with memory and sums of
+// its own.
+func (x *Index) privateLocked(from, to int64) *entry {
 	own := x.cutLocked(from, to)[0]
 	buf := slab.Heap(own.Len())
 	copy(buf.Bytes(), own.Buf.Bytes())
 	own.Buf.Free()
 	own.Buf = buf
 	x.putLocked(own)
-	e, _ = x.segments.Get(from)
+	e, _ := x.segments.Get(from)
 	return e
 }

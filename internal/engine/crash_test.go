@@ -26,16 +26,14 @@ type crasher struct {
 	mem *zone.Mem
 	rng *randv2.Rand
 
-	down     atomic.Bool
-	ops      atomic.Int64 // device operations until the cut; below 0: none
-	afterOp  bool
-	commits  atomic.Int64 // commits until the cut; below 0: none
-	mu       sync.Mutex
-	before   []byte // the metadata file around the commit that was cut
-	after    []byte
-	counts   *crashCounts
-	opsSeen  int64
-	inUpdate atomic.Bool
+	down    atomic.Bool
+	ops     atomic.Int64 // device operations until the cut; below 0: none
+	afterOp bool
+	commits atomic.Int64 // commits until the cut; below 0: none
+	mu      sync.Mutex
+	before  []byte // the metadata file around the commit that was cut
+	after   []byte
+	counts  *crashCounts
 }
 
 // crashCounts are what a run covered.

@@ -163,7 +163,7 @@ func TestMaxWait(t *testing.T) {
 	if files < 8 {
 		t.Fatalf("%d files fit", files)
 	}
-	write := func(wait time.Duration) (error, time.Duration) {
+	write := func(wait time.Duration) (time.Duration, error) {
 		w, err := e.OpenWriter(ctx, WriterOptions{Name: "w", MaxWait: wait})
 		if err != nil {
 			t.Fatal(err)
@@ -171,9 +171,9 @@ func TestMaxWait(t *testing.T) {
 		defer w.Close()
 		start := time.Now()
 		err = w.Write(ctx, nil, [][]byte{noise(1, 1<<20)}, nil)
-		return err, time.Since(start)
+		return time.Since(start), err
 	}
-	if err, took := write(time.Minute); took > 10*time.Second {
+	if took, err := write(time.Minute); took > 10*time.Second {
 		t.Errorf("a refusal with nothing on its way took %v: %v", took, err)
 	} else {
 		wantFull(t, err)
@@ -187,7 +187,7 @@ func TestMaxWait(t *testing.T) {
 		deleteFile(t, e, fmt.Sprintf("f%d", i))
 	}
 	const wait = 300 * time.Millisecond
-	err, took := write(wait)
+	took, err := write(wait)
 	wantError(t, err, errdefs.NoSpace, errdefs.ReasonReclaimPending)
 	if took < wait || took > 20*wait {
 		t.Errorf("it waited %v, max_wait is %v", took, wait)
@@ -204,7 +204,7 @@ func TestMaxWait(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		err, _ := write(time.Minute)
+		_, err := write(time.Minute)
 		done <- err
 	}()
 	eventually(t, "the writer waits", func() bool { return e.reserved.Load() == 0 && b.fault.Counts().Resets > 0 })

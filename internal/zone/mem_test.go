@@ -290,7 +290,7 @@ func TestTheSameSeedGivesTheSameOutcome(t *testing.T) {
 		}
 		return out.String()
 	}
-	if run() != run() {
+	if first, second := run(), run(); first != second {
 		t.Error("two runs differ")
 	}
 }
