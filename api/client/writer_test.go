@@ -238,7 +238,11 @@ func TestAbortUnblocksEverybody(t *testing.T) {
 		_, err := w.Write(make([]byte, 4*messageSize))
 		done <- err
 	}()
-	time.Sleep(20 * time.Millisecond)
+	for full := false; !full; time.Sleep(time.Millisecond) {
+		w.mu.Lock()
+		full = w.win.accepted == messageSize
+		w.mu.Unlock()
+	}
 	go w.Abort()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Fatalf("Write: %v", err)
