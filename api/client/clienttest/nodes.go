@@ -119,6 +119,15 @@ func match(n *node, p *shinglev1.Preconditions) error {
 		"the file is not as expected")
 }
 
+// matchedLocked is fileLocked for what meets preconditions.
+func (s *Server) matchedLocked(name string, id uint64, p *shinglev1.Preconditions) (*node, error) {
+	n, err := s.fileLocked(name, id)
+	if err == nil {
+		err = match(n, p)
+	}
+	return n, err
+}
+
 func (s *Server) CreateFile(_ context.Context, r *shinglev1.CreateFileRequest) (*shinglev1.CreateFileResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,10 +251,7 @@ func (s *Server) RenameFile(_ context.Context, r *shinglev1.RenameFileRequest) (
 func (s *Server) TruncateFile(_ context.Context, r *shinglev1.TruncateFileRequest) (*shinglev1.TruncateFileResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, err := s.fileLocked(r.Name, 0)
-	if err == nil {
-		err = match(n, r.IfMatch)
-	}
+	n, err := s.matchedLocked(r.Name, 0, r.IfMatch)
 	if err != nil {
 		return nil, err
 	}
@@ -258,10 +264,7 @@ func (s *Server) TruncateFile(_ context.Context, r *shinglev1.TruncateFileReques
 func (s *Server) DeallocateFile(_ context.Context, r *shinglev1.DeallocateFileRequest) (*shinglev1.DeallocateFileResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, err := s.fileLocked(r.Name, 0)
-	if err == nil {
-		err = match(n, r.IfMatch)
-	}
+	n, err := s.matchedLocked(r.Name, 0, r.IfMatch)
 	if err != nil {
 		return nil, err
 	}

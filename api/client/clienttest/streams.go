@@ -212,10 +212,7 @@ func (s *Server) reply(st shinglev1.FileService_WriteServer, w *write, state shi
 // Read serves FileService.Read. It sends zeros as holes where they fill a piece.
 func (s *Server) Read(r *shinglev1.ReadRequest, st shinglev1.FileService_ReadServer) error {
 	s.mu.Lock()
-	n, err := s.fileLocked(r.Name, r.FileId)
-	if err == nil {
-		err = match(n, r.IfMatch)
-	}
+	n, err := s.matchedLocked(r.Name, r.FileId, r.IfMatch)
 	if err != nil {
 		s.mu.Unlock()
 		return err
