@@ -29,13 +29,8 @@ DST is the new name itself, of the file or, with -r, of the folder:
   get -r backup/photos here/    makes here/photos/...
   get -r backup/photos here     makes here/photos/... if here is there, else here/...`
 
-type getOptions struct {
-	recursive bool
-	jobs      int
-}
-
 func (a *app) getCommand() *cobra.Command {
-	var o getOptions
+	var o transferOptions
 	cmd := &cobra.Command{
 		Use:   "get SRC... DST",
 		Short: "copy files from the store",
@@ -49,41 +44,31 @@ func (a *app) getCommand() *cobra.Command {
 			return a.get(cmd.Context(), args[:last], args[last], o)
 		},
 	}
-	cmd.Flags().BoolVarP(&o.recursive, "recursive", "r", false, "directories with everything in them")
-	cmd.Flags().IntVarP(&o.jobs, "jobs", "j", defaultJobs, "files at a time")
+	o.flags(cmd, "directories")
 	return cmd
 }
 
 // getter carries out one get.
-type getter struct {
-	a *app
-	*progress
-	*batch
-}
+type getter struct{ transfer }
 
-func (a *app) get(ctx context.Context, srcs []string, dst string, o getOptions) error {
-	if o.jobs < 1 {
-		return usagef("--jobs %d: at least 1", o.jobs)
+func (a *app) get(ctx context.Context, srcs []string, dst string, o transferOptions) error {
+	if err := o.check(); err != nil {
+		return err
 	}
 	st, err := os.Stat(dst)
 	into := os.IsPathSeparator(dst[len(dst)-1]) || err == nil && st.IsDir()
 	if len(srcs) > 1 && !into {
 		return usagef("%q is not a folder; end it with / to get several things into it", dst)
 	}
-	g := getter{a: a, progress: a.progress(), batch: a.batch(ctx, o.jobs, len(srcs) == 1 && !o.recursive)}
+	g := getter{a.transfer(ctx, srcs, o)}
 	for _, src := range srcs {
 		g.source(ctx, src, dst, into, o)
 	}
-	err = g.wait(ctx)
-	g.done()
-	if err != nil && g.failures() <= 1 && g.alone {
-		return err
-	}
-	return errors.Join(err, g.answer(a, "got", g.failures()))
+	return g.end(ctx, "got")
 }
 
 // source starts on one argument.
-func (g *getter) source(ctx context.Context, src, dst string, into bool, o getOptions) {
+func (g *getter) source(ctx context.Context, src, dst string, into bool, o transferOptions) {
 	name, _ := storeName(src)
 	if into {
 		dst = filepath.Join(dst, filepath.FromSlash(path.Base("/"+name)))

@@ -27,13 +27,8 @@ names; otherwise DST is the new name itself, of the file or, with -r, of the fol
 With -r, symbolic links and special files inside a folder are skipped, told of and counted.
 The transfer goes on after a restart of the engine.`
 
-type putOptions struct {
-	recursive bool
-	jobs      int
-}
-
 func (a *app) putCommand() *cobra.Command {
-	var o putOptions
+	var o transferOptions
 	cmd := &cobra.Command{
 		Use:   "put SRC... DST",
 		Short: "copy files into the store",
@@ -44,8 +39,7 @@ func (a *app) putCommand() *cobra.Command {
 			return a.put(cmd.Context(), args[:last], args[last], o)
 		},
 	}
-	cmd.Flags().BoolVarP(&o.recursive, "recursive", "r", false, "folders with everything in them")
-	cmd.Flags().IntVarP(&o.jobs, "jobs", "j", defaultJobs, "files at a time")
+	o.flags(cmd, "folders")
 	return cmd
 }
 
@@ -55,15 +49,13 @@ const putMemory = 512 << 20
 
 // putter carries out one put.
 type putter struct {
-	a      *app
+	transfer
 	window int64 // of each writer of a pipe
-	*progress
-	*batch
 }
 
-func (a *app) put(ctx context.Context, srcs []string, dst string, o putOptions) error {
-	if o.jobs < 1 {
-		return usagef("--jobs %d: at least 1", o.jobs)
+func (a *app) put(ctx context.Context, srcs []string, dst string, o transferOptions) error {
+	if err := o.check(); err != nil {
+		return err
 	}
 	name, into, err := a.target(ctx, dst)
 	if err != nil {
@@ -73,24 +65,19 @@ func (a *app) put(ctx context.Context, srcs []string, dst string, o putOptions) 
 		return usagef("%q is not a directory; end it with / to put several things into it", dst)
 	}
 	window := int64(putMemory / o.jobs)
-	if len(srcs) == 1 && !o.recursive {
+	if o.single(srcs) {
 		window = 0
 	}
-	p := putter{a: a, window: window, progress: a.progress(), batch: a.batch(ctx, o.jobs, len(srcs) == 1 && !o.recursive)}
+	p := putter{transfer: a.transfer(ctx, srcs, o), window: window}
 	for _, src := range srcs {
 		p.source(ctx, src, name, into, o)
 	}
-	err = p.wait(ctx)
-	p.done()
-	if err != nil && p.failures() <= 1 && p.alone {
-		return err
-	}
-	return errors.Join(err, p.answer(a, "put", p.failures()))
+	return p.end(ctx, "put")
 }
 
 // source starts on one argument. Named on the command line, a link stands for what it
 // points to.
-func (p *putter) source(ctx context.Context, src, dst string, into bool, o putOptions) {
+func (p *putter) source(ctx context.Context, src, dst string, into bool, o transferOptions) {
 	if src == "-" {
 		if into {
 			p.fail("-", usagef("standard input needs a file name, not a directory"))
