@@ -57,6 +57,16 @@ func (a *Allocator) availableLocked() int64 { return a.sum.free - a.reserve - a.
 // Of a relocation, free the old places before publishing the new ones, so that nothing counts
 // twice.
 func (a *Allocator) Publish(slot uint32, n int64) {
+	a.account(slot, func(g *group) {
+		n = a.takeLocked(n, g.pending-g.inflight)
+		g.pending -= n
+		g.live += n
+	})
+}
+
+// account changes the books of a block group by f, which holds mu, and wakes who waits for space
+// if nothing live or pending is left in it.
+func (a *Allocator) account(slot uint32, f func(g *group)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	g := a.lookupLocked(slot)
@@ -64,49 +74,30 @@ func (a *Allocator) Publish(slot uint32, n int64) {
 		return
 	}
 	a.unsettleLocked(g)
-	n = a.takeLocked(n, g.pending-g.inflight)
-	g.pending -= n
-	g.live += n
+	f(g)
 	a.settleLocked(slot, g)
+	if g.idle() {
+		a.notifyLocked()
+	}
 }
 
 // Discard says that n pending bytes, appended, will never be published: they are unusable.
 // rereserve: the caller owes them elsewhere, so they count as reserved again, whether or not
 // there is room (Usage.Deficit).
 func (a *Allocator) Discard(slot uint32, n int64, rereserve bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	g := a.lookupLocked(slot)
-	if g == nil {
-		return
-	}
-	a.unsettleLocked(g)
-	n = a.takeLocked(n, g.pending-g.inflight)
-	g.pending -= n
-	if rereserve {
-		a.reserved += n
-	}
-	a.settleLocked(slot, g)
-	if g.idle() {
-		a.notifyLocked()
-	}
+	a.account(slot, func(g *group) {
+		n = a.takeLocked(n, g.pending-g.inflight)
+		g.pending -= n
+		if rereserve {
+			a.reserved += n
+		}
+	})
 }
 
 // Free says that n live bytes are dead: the transaction that dropped the last reference to
 // them is durable. They are unusable until the block group is reset.
 func (a *Allocator) Free(slot uint32, n int64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	g := a.lookupLocked(slot)
-	if g == nil {
-		return
-	}
-	a.unsettleLocked(g)
-	g.live -= a.takeLocked(n, g.live)
-	a.settleLocked(slot, g)
-	if g.idle() {
-		a.notifyLocked()
-	}
+	a.account(slot, func(g *group) { g.live -= a.takeLocked(n, g.live) })
 }
 
 // Usage is the account of space at one moment, in bytes. Always
