@@ -288,7 +288,12 @@ func TestCheckFinds(t *testing.T) {
 		{"an old copy of the device", func(b *bench, z int, x store.Extent) {
 			b.change(func(tx *store.Tx) error {
 				tx.SetSuperblock(func(s *store.Superblock) { s.StartCounter += 3 })
-				return nil
+				d, err := tx.Device(0)
+				if err != nil {
+					return err
+				}
+				d.LabelGeneration += 3
+				return tx.PutDevice(d)
 			})
 		}, false, "the device looks like an old copy"},
 		{"a device record of another geometry", func(b *bench, z int, x store.Extent) {

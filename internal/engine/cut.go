@@ -186,8 +186,13 @@ func (e *Engine) cutMemory(f *file, p cutPlan) (dropped int64) {
 			size = max(size, o.end)
 		}
 		f.mu.size = min(f.mu.size, size)
-		for i := range f.mu.marks {
-			f.mu.marks[i].size = min(f.mu.marks[i].size, size)
+		for i, m := range f.mu.marks {
+			if m.size > size {
+				// Of that write and later ones a part is gone: the size they leave is only true
+				// when all that was received before the cut is durable.
+				f.mu.marks = append(f.mu.marks[:i:i], sizeMark{f.mu.seq, size})
+				break
+			}
 		}
 	}
 	f.refreshLocked()

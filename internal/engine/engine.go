@@ -88,6 +88,7 @@ type Engine struct {
 	count counters
 	cond  conditions
 
+	broken chan struct{} // closed by failWrites
 	stop   chan struct{} // ends background work
 	halt   chan struct{} // ends waits for places, after background work
 	wg     sync.WaitGroup
@@ -138,7 +139,7 @@ func (e *Engine) open(ctx context.Context) error {
 	e.placeSem = semaphore.NewWeighted(placeBytes)
 	e.memTurn = make(chan struct{}, 1)
 	e.flushKick, e.pressure, e.orphanKick, e.resetKick = newKick(), newKick(), newKick(), newKick()
-	e.stop, e.halt = make(chan struct{}), make(chan struct{})
+	e.stop, e.halt, e.broken = make(chan struct{}), make(chan struct{}), make(chan struct{})
 	capacity := e.geo.ZoneCapacity
 	e.maxExtent = extent.MaxExtentSize(e.geo.AppendLimit, capacity-alloc.HeaderSize)
 	e.frameSize = extent.FrameSize(e.maxExtent)
@@ -258,6 +259,7 @@ func (e *Engine) failWrites(err error) {
 			Message: fmt.Sprintf("a metadata commit failed: %v", err),
 			Advice:  "see to the disk that holds the metadata, then restart the engine",
 		})
+		close(e.broken)
 	}
 }
 

@@ -69,7 +69,12 @@ func (m *modelFile) afterCrash(got []byte, cut extent.Range) error {
 		size = max(size, int(m.log[k].off)+len(m.log[k].data))
 	}
 	if prefix < 0 {
-		return fmt.Errorf("size %d is of no prefix of %d writes after size %d", len(got), len(m.log), len(m.base))
+		history := ""
+		for _, w := range m.log {
+			history += fmt.Sprintf(" [%d, %d)", w.off, w.off+int64(len(w.data)))
+		}
+		return fmt.Errorf("size %d is of no prefix of %d writes%s after size %d; it differs from what was received at %d of %d",
+			len(got), len(m.log), history, len(m.base), firstDifference(got, m.cur), len(m.cur))
 	}
 	for b := 0; b < len(got); b += extent.BlockSize {
 		end := min(b+extent.BlockSize, len(got))

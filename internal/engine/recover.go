@@ -107,8 +107,8 @@ func (e *Engine) checkDevice(super store.Superblock, dev store.Device) error {
 		return refuse("the device is number %d of its store, number %d is wanted", l.Device, dev.Number)
 	case l.ZoneSize != e.geo.ZoneSize || l.Zones != e.geo.Zones || l.Dialect != e.geo.Dialect:
 		return refuse("the device was formatted with %d zones of %d bytes and shows %d of %d: it was moved to other hardware or opened with another geometry: give the --device it was formatted as", l.Zones, l.ZoneSize, e.geo.Zones, e.geo.ZoneSize)
-	case l.Generation < super.StartCounter:
-		return refuse("the device is stale: its label is from start %d, the metadata from start %d; it looks like an old copy of the device: put the latest one back", l.Generation, super.StartCounter)
+	case l.Generation < dev.LabelGeneration && !e.labelZoneFailed():
+		return refuse("the device is stale: its label is from start %d, the metadata from start %d; it looks like an old copy of the device: put the latest one back", l.Generation, dev.LabelGeneration)
 	case l.Generation > super.StartCounter+1:
 		return refuse("the metadata is stale: it is from start %d, the device from start %d; it looks like an old copy of the metadata: put the latest one back", super.StartCounter, l.Generation)
 	}
@@ -238,12 +238,20 @@ func (e *Engine) makeRoomForLabel(groups []alloc.BlockGroup, zones []zone.Zone) 
 	return nil
 }
 
-// beginRun writes the label of this run, then the start counter: so the label is never behind.
+// beginRun writes the label of this run, then the start counter: so the label is never behind what
+// the device's record says of it.
 func (e *Engine) beginRun(dev store.Device) error {
+	failed := e.labelZoneFailed()
 	err := label.Write(e.dev, label.Label{
 		Store: e.uuid, Device: 0, Devices: 1, Generation: e.starts, ZoneSize: e.geo.ZoneSize, Zones: e.geo.Zones, Dialect: e.geo.Dialect,
 	})
-	if err != nil {
+	switch {
+	case err == nil:
+		dev.LabelGeneration = e.starts
+	case failed:
+		// The label that can be read stays the device's; the record says which one that is.
+		e.o.Logger.Warn("the label cannot be written", "error", err)
+	default:
 		return err
 	}
 	e.ids.limit = e.ids.next + idLease
@@ -253,12 +261,28 @@ func (e *Engine) beginRun(dev store.Device) error {
 		tx.SetSuperblock(func(s *store.Superblock) {
 			s.StartCounter, s.Clean, s.NodeIDLimit = e.starts, false, e.ids.limit
 		})
-		dev.LabelGeneration = e.starts
 		if err := tx.PutDevice(dev); err != nil {
 			return err
 		}
 		return e.putRecords(tx, records)
 	})
+}
+
+// labelZoneFailed reports whether a label zone takes no writes any more, and names it.
+func (e *Engine) labelZoneFailed() (failed bool) {
+	a, b, err := label.Zones(e.geo)
+	if err != nil {
+		return false
+	}
+	for _, z := range []int{a, b} {
+		r, err := e.dev.Report(z, 1)
+		if err != nil || r[0].Condition != zone.ReadOnly && r[0].Condition != zone.Offline {
+			continue
+		}
+		failed = true
+		e.report("LABEL_ZONE_FAILED", Warning, z, fmt.Sprintf("zone %d, which holds a label, is %s: the label is not brought up to date any more, so a stale copy of the device may not be recognised", z, conditionWord(r[0].Condition)))
+	}
+	return failed
 }
 
 func conditionWord(c zone.Condition) string {

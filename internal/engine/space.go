@@ -56,6 +56,8 @@ func (e *Engine) reserve(ctx context.Context, n int64, maxWait time.Duration, st
 			return e.spaceError(err, n)
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-e.broken:
+			return e.writable("engine.Write")
 		case <-e.stop:
 			return e.writable("engine.Write")
 		}
@@ -219,6 +221,8 @@ func (e *Engine) awaitMemory(ctx context.Context, n int64, maxWait time.Duration
 		return nil, e.memoryError()
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	case <-e.broken:
+		return nil, e.writable("engine.Write")
 	case <-e.stop:
 		return nil, e.writable("engine.Write")
 	}
@@ -236,6 +240,8 @@ func (e *Engine) awaitMemory(ctx context.Context, n int64, maxWait time.Duration
 			return bufs, e.memoryError()
 		case <-ctx.Done():
 			return bufs, ctx.Err()
+		case <-e.broken:
+			return bufs, e.writable("engine.Write")
 		case <-e.stop:
 			return bufs, e.writable("engine.Write")
 		}

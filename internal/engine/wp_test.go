@@ -299,6 +299,28 @@ func TestFailedZonesAtOpen(t *testing.T) {
 	}
 }
 
+// A label zone that fails is named, and the store opens with the label that can be read, also when
+// the latest one is in the other zone.
+func TestFailedLabelZone(t *testing.T) {
+	for _, c := range []zone.Condition{zone.ReadOnly, zone.Offline} {
+		for z := range 2 {
+			b, _, data := wpBench(t)
+			b.closed()
+			if err := b.mem.SetCondition(z, c); err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				e := b.open()
+				wantCondition(t, e, "LABEL_ZONE_FAILED", Warning, z)
+				put(t, e, "new", data)
+				sameFile(t, e, "new", data)
+				sameFile(t, e, "dir/f", data)
+				b.closed()
+			}
+		}
+	}
+}
+
 // refused opens and expects a refusal with the words.
 func (b *bench) refused(reason errdefs.Reason, words string) {
 	b.t.Helper()
