@@ -186,8 +186,8 @@ func (e *Engine) publishFile(tx *store.Tx, fp *filePublication) error {
 		fp.inline = n.Inline.RawLen
 	}
 	n.Size = fp.size
-	n.Generation, n.Updated = uint64(generation), updated.UnixNano()
-	if staged {
+	n.Generation, n.Updated = max(n.Generation, uint64(generation)), updated.UnixNano()
+	if staged && n.Parent == 0 { // who gave it a name may not have said so in memory yet
 		n.WriteID = writeID
 	}
 	if !contentValid {

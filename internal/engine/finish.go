@@ -61,6 +61,7 @@ func (w *Writer) publish(ctx context.Context, crc uint32) (File, error) {
 	e, f, o := w.e, w.f, w.o
 	var out File
 	var gone store.Node
+	var generation int64
 	err := e.commitWith(ctx, f, func(tx *store.Tx) error {
 		gone = store.Node{}
 		n, err := tx.Node(f.id)
@@ -99,20 +100,26 @@ func (w *Writer) publish(ctx context.Context, crc uint32) (File, error) {
 		if o.Compression == nil {
 			n.Compression = nil // follows the store's default
 		}
-		n.Generation = uint64(e.nextGeneration())
+		generation = e.nextGeneration()
+		n.Generation = uint64(generation)
 		if err := e.link(tx, o.Name, &n); err != nil {
 			return err
 		}
-		f.mu.Lock()
-		f.mu.staged, f.mu.persisted = false, true
-		f.mu.generation, f.mu.contentValid = int64(n.Generation), true
-		f.mu.Unlock()
 		out = e.fileOf(n, o.Name)
+		out.ContentCRC = &crc
 		return nil
 	})
 	if err != nil {
 		return File{}, err
 	}
+	// Not in the transaction, which may come to nothing: without a record of the file its data
+	// would be taken for that of one that is gone.
+	f.mu.Lock()
+	f.mu.staged, f.mu.persisted = false, true
+	if f.mu.generation < generation { // else it has been written to under its name already
+		f.mu.generation, f.mu.contentValid = generation, true
+	}
+	f.mu.Unlock()
 	e.forget(gone)
 	return out, nil
 }
