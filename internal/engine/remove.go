@@ -87,6 +87,9 @@ func (e *Engine) forget(n store.Node) Freed {
 			// with the rest when the last reader has gone.
 			e.dropUnread(f)
 		}
+		for _, w := range e.sessions.takeLeft(func(w *Writer) bool { return w.f == f }) {
+			e.endSession(w, true)
+		}
 		e.release(f)
 	}
 	e.orphanKick.set()

@@ -14,7 +14,7 @@ import (
 func errIsEOF(err error) bool { return errors.Is(err, io.EOF) }
 
 // leave keeps a resumable write after its stream has gone, or answers false if a newer stream has
-// it.
+// it or its file has been deleted, whose space nobody may keep by not coming back.
 func (s *sessions) leave(w *Writer, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -23,43 +23,57 @@ func (s *sessions) leave(w *Writer, now time.Time) bool {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	if w.f.mu.deleted {
+		return false
+	}
 	w.mu.left, w.mu.idleSince = true, now
 	return true
+}
+
+// remove forgets the write, or answers false if a newer stream has it.
+func (s *sessions) remove(w *Writer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byID[w.o.WriteID] != w {
+		return false
+	}
+	delete(s.byID, w.o.WriteID)
+	return true
+}
+
+// takeLeft takes out the writes whose stream has gone and that match, so that nobody can resume
+// them; each holds a reference to its file. match is called with the Writer's mutex held.
+func (s *sessions) takeLeft(match func(*Writer) bool) (taken []*Writer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, w := range s.byID {
+		w.mu.Lock()
+		if w.mu.left && match(w) {
+			taken = append(taken, w)
+			delete(s.byID, id)
+		}
+		w.mu.Unlock()
+	}
+	return taken
 }
 
 // expireSessions ends resumable writes that nobody came back to.
 func (e *Engine) expireSessions() {
 	before := e.o.Now().Add(-e.o.StagedTTL)
-	e.sessions.mu.Lock()
-	var expired []*Writer
-	for id, w := range e.sessions.byID {
-		w.mu.Lock()
-		if !w.mu.idleSince.IsZero() && w.mu.idleSince.Before(before) {
-			expired = append(expired, w)
-			delete(e.sessions.byID, id) // from here on nobody can take it over
-		}
-		w.mu.Unlock()
-	}
-	e.sessions.mu.Unlock()
-	for _, w := range expired {
+	for _, w := range e.sessions.takeLeft(func(w *Writer) bool { return w.mu.idleSince.Before(before) }) {
 		e.endSession(w, true)
 	}
 }
 
-// endSession forgets the write and releases its file; of an unfinished replace nothing stays if it
-// is to be dropped, which is not for a fenced stream to do.
-func (e *Engine) endSession(w *Writer, drop bool) {
+// endSession releases the file of a write that is no session any more; of an unfinished replace
+// nothing stays, unless a newer stream has it.
+func (e *Engine) endSession(w *Writer, mine bool) {
 	w.mu.Lock()
 	finished := w.mu.finished
 	w.mu.Unlock()
-	if w.o.WriteID != "" {
-		e.sessions.mu.Lock()
-		if e.sessions.byID[w.o.WriteID] == w {
-			delete(e.sessions.byID, w.o.WriteID)
-		}
-		e.sessions.mu.Unlock()
-	}
-	if w.o.Mode == Replace && !finished && drop {
+	if w.o.Mode == Replace && !finished && mine {
 		e.dropStaged(w.f)
 	}
 	e.release(w.f)

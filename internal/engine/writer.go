@@ -165,7 +165,7 @@ func (w *Writer) Sync(ctx context.Context) error {
 // be resumed until its time is up. Closing twice is fine.
 func (w *Writer) Close() {
 	w.mu.Lock()
-	closed, fenced, finished := w.mu.closed, w.mu.fenced, w.mu.finished
+	closed, finished := w.mu.closed, w.mu.finished
 	w.mu.closed = true
 	w.mu.Unlock()
 	if closed {
@@ -174,5 +174,6 @@ func (w *Writer) Close() {
 	if w.o.WriteID != "" && !finished && w.e.sessions.leave(w, w.e.o.Now()) {
 		return // the session holds the file for a later stream, until its time is up
 	}
-	w.e.endSession(w, !fenced)
+	// Only the sessions know whether a newer stream has it: it may have come since the lines above.
+	w.e.endSession(w, w.o.WriteID == "" || w.e.sessions.remove(w))
 }
