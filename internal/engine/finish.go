@@ -17,13 +17,20 @@ import (
 func (w *Writer) Finish(ctx context.Context, contentCRC *uint32) (File, error) {
 	const op = "engine.Finish"
 	w.mu.Lock()
-	fenced, finished, sequential, crc := w.mu.fenced, w.mu.finished, w.mu.sequential, w.mu.crc
-	w.mu.Unlock()
-	if fenced {
-		w.mu.Lock()
+	finished, sequential, crc := w.mu.finished, w.mu.sequential, w.mu.crc
+	if w.mu.fenced {
 		defer w.mu.Unlock()
 		return File{}, w.check()
 	}
+	done := make(chan struct{})
+	w.mu.finishing = done // nobody takes the write over before it is known whether it has the name
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		w.mu.finishing = nil
+		w.mu.Unlock()
+		close(done)
+	}()
 	if finished {
 		return w.e.describe(w.f)
 	}
@@ -141,6 +148,12 @@ func (e *Engine) contentCRC(ctx context.Context, f *file) (crc uint32, err error
 		}
 		crc = csum.Combine(crc, p.CRC, int64(len(p.Data)))
 	}
+}
+
+func (w *Writer) hasFinished() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.finished
 }
 
 func (w *Writer) end() {

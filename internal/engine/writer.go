@@ -32,7 +32,8 @@ type Writer struct {
 		// sequential: every message began where the last one ended, from 0 on, so the stream
 		// position of a staged file is its size.
 		sequential bool
-		crc        uint32 // of the content, while sequential
+		crc        uint32        // of the content, while sequential
+		finishing  chan struct{} // closed when the Finish under way has ended; nil without one
 	}
 }
 

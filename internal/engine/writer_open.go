@@ -90,9 +90,21 @@ func (e *Engine) openForWrite(o WriterOptions) (*file, error) {
 // there is none.
 func (e *Engine) resume(ctx context.Context, o WriterOptions) (*Writer, error) {
 	for {
-		old, err := e.fence(o)
+		old, finishing, err := e.fence(o)
 		if old == nil || err != nil {
 			return nil, err
+		}
+		if finishing != nil {
+			select {
+			case <-finishing:
+			case <-ctx.Done():
+				e.release(old.f)
+				return nil, ctx.Err()
+			}
+			if !old.hasFinished() {
+				e.release(old.f)
+				continue
+			}
 		}
 		// With the write token no message of the fenced writer is half way in.
 		if err := old.f.lockWrite(ctx); err != nil {
@@ -109,32 +121,32 @@ func (e *Engine) resume(ctx context.Context, o WriterOptions) (*Writer, error) {
 }
 
 // fence ends the stream that has the write_id, if there is one, and returns it with one more
-// reference to its file.
-func (e *Engine) fence(o WriterOptions) (*Writer, error) {
+// reference to its file. One that is finishing is not fenced: how that ends is to be waited for.
+func (e *Engine) fence(o WriterOptions) (old *Writer, finishing <-chan struct{}, err error) {
 	e.sessions.mu.Lock()
 	defer e.sessions.mu.Unlock()
-	old := e.sessions.byID[o.WriteID]
+	old = e.sessions.byID[o.WriteID]
 	if old == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	old.mu.Lock()
 	defer old.mu.Unlock()
 	if old.o.Name != o.Name || old.o.Mode != o.Mode {
-		return nil, errdefs.Invalid("engine.Write", "options.write_id", "this write_id names a write of another file or mode")
+		return nil, nil, errdefs.Invalid("engine.Write", "options.write_id", "this write_id names a write of another file or mode")
 	}
-	old.mu.fenced = true
+	old.mu.fenced = old.mu.finishing == nil
 	e.files.mu.Lock()
 	old.f.refs++
 	e.files.mu.Unlock()
-	return old, nil
+	return old, old.mu.finishing, nil
 }
 
-// succeed makes the writer that goes on where a fenced one stood, or returns nil if another was
-// quicker. The caller holds the write token.
+// succeed makes the writer that goes on where a fenced one stood, or a finished one, whose answer
+// may have been lost; nil if another was quicker. The caller holds the write token.
 func (e *Engine) succeed(old *Writer, o WriterOptions) *Writer {
 	e.sessions.mu.Lock()
 	defer e.sessions.mu.Unlock()
-	if e.sessions.byID[o.WriteID] != old {
+	if now := e.sessions.byID[o.WriteID]; now != old && (now != nil || !old.hasFinished()) {
 		return nil
 	}
 	old.f.wake()
