@@ -36,17 +36,10 @@ func (e *Engine) orphanWorker() {
 
 // freeOrphans frees one batch and reports whether there may be more.
 func (e *Engine) freeOrphans() bool {
-	expired := e.o.Now().Add(-e.o.StagedTTL)
-	var due []uint64
-	err := e.st.View(func(tx *store.Tx) error {
-		return tx.Orphans(0, func(id uint64, k store.OrphanKind, since time.Time) bool {
-			if k == store.OrphanCut || k == store.OrphanUnfinished && since.After(expired) || e.isOpen(id) {
-				return true
-			}
-			due = append(due, id)
-			return len(due) < orphanBatch
-		})
-	})
+	due, err := e.dueOrphans()
+	if err != nil {
+		e.o.Logger.Error("freeing deleted files failed", "error", err)
+	}
 	if err != nil || len(due) == 0 || e.writable("engine.freeOrphans") != nil {
 		return false
 	}
@@ -55,10 +48,6 @@ func (e *Engine) freeOrphans() bool {
 	err = e.doFreeing(func(tx *store.Tx, budget int) error {
 		freed, gone = map[uint32]int64{}, 0
 		for _, id := range due {
-			kind, _, err := tx.Orphan(id)
-			if err != nil {
-				return err
-			}
 			d, done, _, err := tx.DropRange(id, 0, extent.MaxFileSize, budget)
 			if err != nil {
 				return err
@@ -75,9 +64,7 @@ func (e *Engine) freeOrphans() bool {
 			if err := tx.RemoveOrphan(id); err != nil {
 				return err
 			}
-			if kind == store.OrphanDeleted {
-				gone++
-			}
+			gone++
 			if budget -= max(1, d.Cuts); budget <= 0 {
 				break
 			}
@@ -94,6 +81,68 @@ func (e *Engine) freeOrphans() bool {
 	e.orphans.Add(-gone) // it may pass below 0 before who deleted the file has counted it
 	e.resetKick.set()
 	return true
+}
+
+// dueOrphans returns deleted files that nobody has open, unfinished replaces whose time is up among
+// them. Nobody may come between reading a record and having the file open meanwhile: that would
+// not be seen, and the bytes be freed under a reader.
+func (e *Engine) dueOrphans() (due []uint64, err error) {
+	e.files.load.Lock()
+	defer e.files.load.Unlock()
+	expired := e.o.Now().Add(-e.o.StagedTTL)
+	var unfinished []uint64
+	err = e.st.View(func(tx *store.Tx) error {
+		return tx.Orphans(0, func(id uint64, k store.OrphanKind, since time.Time) bool {
+			switch {
+			case k == store.OrphanCut || k == store.OrphanUnfinished && since.After(expired) || e.isOpen(id):
+			case k == store.OrphanUnfinished:
+				unfinished = append(unfinished, id)
+			default:
+				due = append(due, id)
+			}
+			return len(due)+len(unfinished) < orphanBatch
+		})
+	})
+	if err != nil || len(unfinished) == 0 || e.writable("engine.dueOrphans") != nil {
+		return due, err
+	}
+	if err := e.giveUpStaged(unfinished); err != nil {
+		return nil, err
+	}
+	return append(due, unfinished...), nil
+}
+
+// giveUpStaged makes deleted files of unfinished replaces, so that no stream can resume one that is
+// being freed.
+func (e *Engine) giveUpStaged(ids []uint64) error {
+	for len(ids) > 0 {
+		n := 0
+		err := e.doFreeing(func(tx *store.Tx, batch int) error {
+			n = min(batch, len(ids))
+			for _, id := range ids[:n] {
+				node, err := tx.Node(id)
+				if errdefs.Is(err, errdefs.NotFound) {
+					continue
+				} else if err != nil {
+					return err
+				}
+				node.WriteID = ""
+				if err := tx.PutNode(node); err != nil {
+					return err
+				}
+				if err := tx.AddOrphan(id, store.OrphanDeleted, e.o.Now()); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		e.orphans.Add(int64(n))
+		ids = ids[n:]
+	}
+	return nil
 }
 
 // finishCuts completes truncates that a crash interrupted, before anybody can grow those files.
