@@ -125,9 +125,10 @@ func (e *Engine) cutLockedOut(f *file, p cutPlan, old int64) (Freed, error) {
 			if d, done, next, err = e.cutRecord(tx, &n, p, off, batch); err != nil {
 				return err
 			}
-			if first && !done && p.truncate {
+			named := n.Parent != 0 // the entry of a file that was deleted meanwhile stays
+			if first && !done && p.truncate && named {
 				err = tx.AddOrphan(f.id, store.OrphanCut, e.o.Now())
-			} else if !first && done && p.truncate {
+			} else if !first && done && p.truncate && named {
 				err = tx.RemoveOrphan(f.id)
 			}
 			if err != nil {

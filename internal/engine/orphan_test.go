@@ -2,10 +2,13 @@ package engine
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/shingle-store/shingle/internal/csum"
+	"github.com/shingle-store/shingle/internal/store"
+	"github.com/shingle-store/shingle/internal/zone"
 )
 
 // TestDeleteBesideOpen deletes a file between a reader's reading its record and having it open:
@@ -28,4 +31,54 @@ func TestDeleteBesideOpen(t *testing.T) {
 	}
 	e.release(f)
 	eventually(t, "all is free", func() bool { return e.Usage().Used == 0 && e.orphans.Load() == 0 })
+}
+
+// TestDeleteInLongTruncate deletes a file between the transactions of a truncate that frees more
+// than one takes: it stays on the list of files to be freed.
+func TestDeleteInLongTruncate(t *testing.T) {
+	g := zone.Geometry{Dialect: zone.ZNS, ZoneSize: 4 << 20, ZoneCapacity: 4 << 20, Zones: 24, MaxOpen: 4, MaxActive: 5}
+	b := newFaultBench(t, g, Options{})
+	var e *Engine
+	var wg sync.WaitGroup
+	ctx := context.Background()
+	cuts := 0
+	b.opts.before = func(before beforeCommit) beforeCommit {
+		return func() (store.Change, func(error), error) {
+			_ = e.st.View(func(tx *store.Tx) error {
+				return tx.Orphans(0, func(_ uint64, k store.OrphanKind, _ time.Time) bool {
+					if cuts++; cuts == 1 && k == store.OrphanCut {
+						wg.Go(func() { deleteFile(t, e, "f") })
+						time.Sleep(50 * time.Millisecond) // it is in the next batch, before the last cut
+					}
+					return true
+				})
+			})
+			return before()
+		}
+	}
+	e = b.open()
+	w := openWriter(t, e, WriterOptions{Name: "f"})
+	for i := range int64(2*cutBatch + 100) {
+		if err := w.Write(ctx, ptr(2*i*4096), [][]byte{{1}}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Sync(ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	if _, _, err := e.Truncate(ctx, "f", 0, Preconditions{}); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	if cuts == 0 {
+		t.Fatal("the truncate took one transaction")
+	}
+	eventually(t, "all is free", func() bool { return e.Usage().Used == 0 && e.orphans.Load() == 0 })
+	nodes := 0
+	if err := e.st.View(func(tx *store.Tx) error {
+		return tx.Nodes(0, func(store.Node) bool { nodes++; return true })
+	}); err != nil || nodes != 1 {
+		t.Errorf("%d nodes are left, %v", nodes, err)
+	}
 }
