@@ -42,7 +42,7 @@ func (e *Engine) OpenWriter(ctx context.Context, o WriterOptions) (*Writer, erro
 		w.f, w.mu.received = e.staged(o)
 		w.mu.next, w.mu.durable = w.mu.received, w.mu.received
 		w.mu.sequential = w.mu.received == 0 // the checksum of what a former run got is unknown
-	} else if w.f, err = e.openForWrite(o); err != nil {
+	} else if w.f, err = e.openForWrite(op, o); err != nil {
 		return nil, err
 	}
 	if o.WriteID == "" || e.sessions.enter(w) {
@@ -70,18 +70,38 @@ func (e *Engine) checkTarget(op string, o WriterOptions) error {
 	return checkIf(op, o.If, info)
 }
 
-// openForWrite opens the named file, made if it is missing.
-func (e *Engine) openForWrite(o WriterOptions) (*file, error) {
+// openForWrite opens the named file, made if it is missing. The preconditions hold for the file
+// that it opens, or for there having been none when it made it, whatever else happens to the name.
+func (e *Engine) openForWrite(op string, o WriterOptions) (*file, error) {
 	for {
 		f, err := e.openRef(Ref{Name: o.Name})
-		if !errdefs.Is(err, errdefs.NotFound) || o.MustExist {
-			return f, err
+		if err == nil {
+			var info File
+			if info, err = e.describe(f); err == nil {
+				err = checkIf(op, o.If, info)
+			}
+			if err != nil {
+				e.release(f)
+				return nil, err
+			}
+			return f, nil
 		}
-		_, err = e.Create(context.Background(), CreateRequest{
-			Name: o.Name, Attributes: o.Attributes, Mtime: o.Mtime, Mode: o.FileMode, Compression: o.Compression,
-		})
-		if err != nil {
+		if !errdefs.Is(err, errdefs.NotFound) || o.MustExist {
 			return nil, err
+		}
+		if err := checkAbsent(op, o.Name, o.If); err != nil {
+			return nil, err
+		}
+		made, err := e.Create(context.Background(), CreateRequest{
+			Name: o.Name, Attributes: o.Attributes, Mtime: o.Mtime, Mode: o.FileMode, Compression: o.Compression, Exclusive: true,
+		})
+		if errdefs.Is(err, errdefs.AlreadyExists) {
+			continue // somebody was quicker
+		} else if err != nil {
+			return nil, err
+		}
+		if f, err = e.openFile(made.ID); !errdefs.Is(err, errdefs.NotFound) {
+			return f, err
 		}
 	}
 }
