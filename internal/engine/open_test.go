@@ -34,3 +34,28 @@ func TestOneMakesTheFile(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusedWriteOfSmallFile refuses a message for a file whose data is inline: neither generation
+// nor checksum may change.
+func TestRefusedWriteOfSmallFile(t *testing.T) {
+	modes(t, func(t *testing.T, o Options) {
+		b := newFaultBench(t, smallZNS, o)
+		e := b.open()
+		want := put(t, e, "f", []byte("small"))
+		w := openWriter(t, e, WriterOptions{Name: "f"})
+		defer w.Close()
+		err := w.Write(context.Background(), nil, [][]byte{[]byte("other")}, ptr(uint32(7)))
+		wantError(t, err, errdefs.InvalidArgument, errdefs.ReasonPayloadChecksum)
+		for range 2 {
+			f, err := e.Get(context.Background(), Ref{Name: "f"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Generation != want.Generation || !f.Updated.Equal(want.Updated) || f.ContentCRC == nil {
+				t.Errorf("the refused message made %+v of %+v", f, want)
+			}
+			sameFile(t, e, "f", []byte("small"))
+			syncAll(t, e)
+		}
+	})
+}

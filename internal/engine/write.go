@@ -74,6 +74,7 @@ type message struct {
 	sums     []uint32
 	reserved int64 // bytes
 	since    time.Time
+	same     bool // what the file holds already
 }
 
 func (m *message) release(e *Engine) {
@@ -220,7 +221,9 @@ func (e *Engine) insertDelayed(f *file, m *message) uint64 {
 	}
 	overlaid += e.overlayFailedLocked(f, m.start, extent.RoundUp(m.end))
 	f.growLocked(m.end)
-	e.touchLocked(f)
+	if !m.same {
+		e.touchLocked(f)
+	}
 	f.mu.Unlock()
 	// What was dirty already had its space reserved: this is the one place that gives the
 	// surplus of an overwrite back.
@@ -280,7 +283,9 @@ func (e *Engine) showDirect(f *file, m *message, o *ordered, seq uint64) (supers
 	// Not before the range is in the queue: it would count as durable.
 	superseded = e.overlayFailedLocked(f, m.start, extent.RoundUp(m.end))
 	f.growLocked(m.end)
-	e.touchLocked(f)
+	if !m.same {
+		e.touchLocked(f)
+	}
 	f.mu.Unlock()
 	e.settle(f)
 	return superseded
@@ -305,6 +310,7 @@ func (e *Engine) uninline(ctx context.Context, f *file, r writeRequest, direct b
 		if err != nil {
 			return err
 		}
+		m.same = true // if the message that this is for is refused, nothing has changed
 		if direct {
 			_, err = e.insertDirect(f, m)
 		} else {
