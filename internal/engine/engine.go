@@ -65,7 +65,7 @@ type Engine struct {
 	}
 	ids struct {
 		sync.Mutex
-		next, limit uint64
+		next uint64
 	}
 
 	generation atomic.Int64 // low part
@@ -296,12 +296,12 @@ func (e *Engine) newID() uint64 {
 func (e *Engine) extendIDs(tx *store.Tx) error {
 	e.ids.Lock()
 	defer e.ids.Unlock()
-	if e.ids.limit-min(e.ids.limit, e.ids.next) > idLease/2 {
+	// What counts is the lease on record: an extension may have come to nothing with its transaction.
+	if limit := tx.Superblock().NodeIDLimit; limit-min(limit, e.ids.next) > idLease/2 {
 		return nil
 	}
 	limit := e.ids.next + idLease
 	tx.SetSuperblock(func(s *store.Superblock) { s.NodeIDLimit = limit })
-	e.ids.limit = limit
 	return nil
 }
 

@@ -2,12 +2,14 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/shingle-store/shingle/internal/errdefs"
+	"github.com/shingle-store/shingle/internal/store"
 )
 
 // TestOneMakesTheFile has streams race for a name that must not exist.
@@ -58,4 +60,39 @@ func TestRefusedWriteOfSmallFile(t *testing.T) {
 			syncAll(t, e)
 		}
 	})
+}
+
+// TestIDsAfterFailedChange renews the lease of ids in a transaction that comes to nothing: the next
+// one must renew it on record, or a crash would give ids out again.
+func TestIDsAfterFailedChange(t *testing.T) {
+	b := newFaultBench(t, smallZNS, Options{})
+	e := b.open()
+	ctx := context.Background()
+	e.ids.Lock()
+	e.ids.next += idLease - 10
+	e.ids.Unlock()
+	failed := errors.New("half way")
+	err := e.group.Do(ctx, func(tx *store.Tx) error {
+		tx.SetSuperblock(func(*store.Superblock) {}) // so that the whole transaction is undone
+		return failed
+	})
+	if !errors.Is(err, failed) {
+		t.Fatal(err)
+	}
+	id := uint64(0)
+	for i := range 20 {
+		f, err := e.Create(ctx, CreateRequest{Name: fmt.Sprint(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id = f.ID
+	}
+	if err := e.st.View(func(tx *store.Tx) error {
+		if limit := tx.Superblock().NodeIDLimit; limit <= id {
+			t.Errorf("id %d is given out, the lease on record ends at %d", id, limit)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -36,7 +36,7 @@ func (e *Engine) recover(ctx context.Context) error {
 	if e.o.Compression != nil {
 		e.codec = *e.o.Compression
 	}
-	e.ids.next, e.ids.limit = super.NodeIDLimit, super.NodeIDLimit
+	e.ids.next = super.NodeIDLimit
 	if err := e.checkDevice(super, dev); err != nil {
 		return err
 	}
@@ -254,12 +254,11 @@ func (e *Engine) beginRun(dev store.Device) error {
 	default:
 		return err
 	}
-	e.ids.limit = e.ids.next + idLease
 	records := e.takeRecords()
 	// It must be possible to open a store that is to be made room in.
 	return e.st.UpdateFreeing(func(tx *store.Tx) error {
 		tx.SetSuperblock(func(s *store.Superblock) {
-			s.StartCounter, s.Clean, s.NodeIDLimit = e.starts, false, e.ids.limit
+			s.StartCounter, s.Clean, s.NodeIDLimit = e.starts, false, e.ids.next+idLease
 		})
 		if err := tx.PutDevice(dev); err != nil {
 			return err
