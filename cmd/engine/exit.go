@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/shingle-store/shingle/internal/errdefs"
 )
@@ -38,31 +37,9 @@ func (a *app) explain(err error) int {
 	case errors.As(err, &problems):
 		return exitProblems
 	}
-	fmt.Fprintf(a.err, "engine: %s\n", sentence(err))
+	fmt.Fprintf(a.err, "engine: %s\n", errdefs.Sentence(err))
 	if errors.As(err, &usage) {
 		return exitUsage
 	}
 	return exitError
-}
-
-// sentence says what went wrong, and to what, without the names of functions.
-func sentence(err error) string {
-	e, ok := err.(*errdefs.Error)
-	if !ok {
-		return err.Error()
-	}
-	var parts []string
-	if e.Object != "" && !strings.Contains(e.Msg, e.Object) {
-		parts = append(parts, e.Object)
-	}
-	if e.Msg != "" {
-		parts = append(parts, e.Msg)
-	}
-	switch {
-	case e.Err != nil && e.Msg == "":
-		parts = append(parts, sentence(e.Err))
-	case e.Msg == "":
-		parts = append(parts, e.Kind.String())
-	}
-	return strings.Join(parts, ": ")
 }

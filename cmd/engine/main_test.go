@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,8 +10,6 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
-
-	"github.com/shingle-store/shingle/internal/errdefs"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -69,25 +66,6 @@ func TestHelpAndVersion(t *testing.T) {
 	}
 	if code, out, _ := invoke(nil, "version"); code != exitOK || !strings.HasPrefix(out, "shingle engine ") || !strings.Contains(out, "go1.") {
 		t.Errorf("version exits with %d: %s", code, out)
-	}
-}
-
-func TestSentence(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		want string
-	}{
-		{errors.New("plain"), "plain"},
-		{errdefs.New(errdefs.Device, "", "zone.Open", "zone 3", "it does not answer"), "zone 3: it does not answer"},
-		{errdefs.New(errdefs.NotFound, "", "filedev.Open", "/a/b", "there is no device file /a/b"), "there is no device file /a/b"},
-		{errdefs.New(errdefs.NotFound, "", "op", "file a", ""), "file a: not found"},
-		{errdefs.Wrap(errdefs.Device, "", "op", "/a/b", errors.New("no space left")), "/a/b: no space left"},
-		{errdefs.Wrap(errdefs.Device, "", "op", "", errdefs.New(errdefs.Device, "", "inner", "zone 3", "is full")), "zone 3: is full"},
-		{fmt.Errorf("folder: %w", fs.ErrPermission), "folder: permission denied"},
-	} {
-		if got := sentence(c.err); got != c.want {
-			t.Errorf("%v is said as %q, want %q", c.err, got, c.want)
-		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shingle-store/shingle/internal/config"
+	"github.com/shingle-store/shingle/internal/errdefs"
 )
 
 // app is one run of the program.
@@ -60,7 +61,7 @@ func (a *app) settle(cmd *cobra.Command, names ...string) func() (config.Config,
 		flag := func(name string) (string, bool) { return flags.Lookup(name).Value.String(), flags.Changed(name) }
 		c, err := config.Resolve(settings, flag, a.env)
 		if err != nil {
-			return c, usagef("%s", sentence(err))
+			return c, usagef("%s", errdefs.Sentence(err))
 		}
 		return c, nil
 	}

@@ -119,6 +119,36 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
+// Sentence says what went wrong, and to what, without the names of functions in err's chain: what
+// people outside are told. Where an Error has a message of its own, its cause is left out, and so
+// is an object that the message names. err is not nil.
+func Sentence(err error) string {
+	e, ok := err.(*Error)
+	if !ok {
+		// What was put before an Error, "a: ", stays there.
+		text := err.Error()
+		if errors.As(err, &e) {
+			if before, ok := strings.CutSuffix(text, e.Error()); ok {
+				return before + Sentence(e)
+			}
+		}
+		return text
+	}
+	var parts []string
+	if e.Object != "" && !strings.Contains(e.Msg, e.Object) {
+		parts = append(parts, e.Object)
+	}
+	switch {
+	case e.Msg != "":
+		parts = append(parts, e.Msg)
+	case e.Err != nil:
+		parts = append(parts, Sentence(e.Err))
+	default:
+		parts = append(parts, e.Kind.String())
+	}
+	return strings.Join(parts, ": ")
+}
+
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"testing"
 )
 
@@ -58,6 +59,28 @@ func TestErrorText(t *testing.T) {
 	} {
 		if got := c.err.Error(); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
+
+func TestSentence(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{errors.New("plain"), "plain"},
+		{New(Device, "", "zone.Open", "zone 3", "it does not answer"), "zone 3: it does not answer"},
+		{New(NotFound, "", "filedev.Open", "/a/b", "there is no device file /a/b"), "there is no device file /a/b"},
+		{New(NotFound, "", "op", "file a", ""), "file a: not found"},
+		{Wrap(Device, "", "op", "/a/b", errors.New("no space left")), "/a/b: no space left"},
+		{Wrap(Device, "", "op", "", New(Device, "", "inner", "zone 3", "is full")), "zone 3: is full"},
+		{fmt.Errorf("a: %w", New(Device, "", "zone.Open", "zone 3", "is full")), "a: zone 3: is full"},
+		{Wrap(Device, "", "op", "file a", fmt.Errorf("b: %w", New(Device, "", "inner", "", "is full"))), "file a: b: is full"},
+		{&Error{Op: "op", Msg: "cannot be made", Err: errors.New("no space left")}, "cannot be made"},
+		{fmt.Errorf("folder: %w", fs.ErrPermission), "folder: permission denied"},
+	} {
+		if got := Sentence(c.err); got != c.want {
+			t.Errorf("%v is said as %q, want %q", c.err, got, c.want)
 		}
 	}
 }

@@ -107,7 +107,7 @@ func toStatus(err error, id string, extra ...proto.Message) *status.Status {
 	if id != "" {
 		info.Metadata["error_id"] = id
 	}
-	message := clip(err.Error())
+	message := clip(errdefs.Sentence(err))
 	details := append([]proto.Message{info}, extra...)
 	details = append(details, typedDetails(f, message)...)
 	if c := corruptionDetail(f.Detail); c != nil {

@@ -98,7 +98,7 @@ func TestEveryKindAndReason(t *testing.T) {
 				Meta: map[string]string{"free": "7"}, Detail: c.detail, Msg: "what happened",
 			})
 			st := toStatus(err, "", &shinglev1.WriteDetail{Last: &shinglev1.WriteResponse{ReceivedBytes: 5}})
-			if st.Code() != c.code || !strings.Contains(st.Message(), "what happened") {
+			if st.Code() != c.code || st.Message() != "outer: file docs/a: what happened" {
 				t.Errorf("got %v %q", st.Code(), st.Message())
 			}
 			info := detail[*errdetails.ErrorInfo](st)
