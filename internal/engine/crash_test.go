@@ -129,6 +129,9 @@ func (e *Engine) vanish() {
 		e.pool.Close()
 		e.st.Close()
 		e.dropMemory()
+		if n := e.arena.InUse(); n != 0 {
+			panic(fmt.Sprintf("%d bytes of memory have leaked", n))
+		}
 		e.arena.Close()
 	})
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"path/filepath"
@@ -192,6 +193,9 @@ func tryRead(e *Engine, name string, off int64, length *int64) ([]byte, error) {
 			return data, err
 		}
 		data = append(data, p.Data...)
+		if int64(len(data)) > max(r.File().Size, 1<<30)+1<<26 {
+			return data, fmt.Errorf("%d bytes read of a file of %d, and no end", len(data), r.File().Size)
+		}
 	}
 }
 
