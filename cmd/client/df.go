@@ -58,7 +58,7 @@ func (a *app) dfCommand() *cobra.Command {
 Unusable is dead and comes back when its zone is reset; reserved is promised to received
 bytes; quarantined lies in zones that have failed. Dirty is received and not yet durable.
 Logical is the sum of the files' sizes, holes included, stored what is kept of it.`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			u, err := a.c.Usage(cmd.Context())
 			if err != nil {

@@ -35,10 +35,21 @@ func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(f
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
-			return usagef("%v; see `client %s --help`", err, cmd.Name())
+			return usagef("%v; see `%s --help`", err, cmd.CommandPath())
 		}
 		return nil
 	}
+}
+
+// noArguments makes cobra's complaint about arguments a usage error.
+func noArguments(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return nil
+	case cmd.HasSubCommands():
+		return usagef("%q is no command; see `%s --help`", args[0], cmd.CommandPath())
+	}
+	return usagef("%q: %s takes no arguments; see `%s --help`", strings.Join(args, " "), cmd.CommandPath(), cmd.CommandPath())
 }
 
 // failedError says that errors which were printed already make the run fail.
@@ -128,7 +139,11 @@ func (a *app) sentence(err error) string {
 		return prefix + fmt.Sprintf("%s (%s): %s free, %s come back by reclaim", e.Message, e.Reason,
 			size(u.GetFreeBytes()), size(u.GetZoneUnusableBytes()))
 	}
-	s := prefix + e.Message
+	message := e.Message
+	for _, kind := range []string{"", "file ", "directory "} { // named once is enough
+		message = strings.TrimPrefix(message, kind+prefix)
+	}
+	s := prefix + message
 	if f := e.Fields(); len(f) > 0 && e.Code == codes.InvalidArgument {
 		var parts []string
 		for field, why := range f {

@@ -72,7 +72,7 @@ func (a *app) infoCommand() *cobra.Command {
 		Short: "show the engine, its store, and what is wrong",
 		Long: `info shows which engine answers, which store and device it has, its limits, and what is wrong
 now; with --counters also exact counts of what it has done since it was started.`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			info, err := a.c.Info(ctx)

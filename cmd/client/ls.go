@@ -70,8 +70,11 @@ func (a *app) ls(ctx context.Context, args []string, long, recursive bool) error
 			fmt.Fprintf(a.out, "%s/:\n", name)
 		}
 		for f, err := range a.c.List(ctx, name, client.ListOptions{Recursive: recursive}) {
-			if err != nil {
-				return fmt.Errorf("%s: %w", arg, err)
+			switch {
+			case err != nil && name == "":
+				return err // nothing to name
+			case err != nil:
+				return fmt.Errorf("%s: %w", name, err)
 			}
 			if err := out.add(f, toJSON(f)); err != nil {
 				return err

@@ -152,7 +152,10 @@ func TestGlobalFlags(t *testing.T) {
 	cli(t, s.Addr, "", "df", "--output", "xml").failed(t, exitUsage, "text or json")
 	cli(t, s.Addr, "", "df", "--timeout", "-1s").failed(t, exitUsage, "negative")
 	cli(t, s.Addr, "", "df", "--addr", "dns://%zz").failed(t, exitUsage, "address")
-	cli(t, s.Addr, "", "frob").failed(t, exitUsage, "unknown command")
+	cli(t, "127.0.0.1:1", "", "ls").failed(t, exitUnavailable, "^client: no engine answers .*\n$")
+	cli(t, s.Addr, "", "frob").failed(t, exitUsage, "^client: \"frob\" is no command; see `client --help`\n$")
+	cli(t, s.Addr, "", "df", "a").failed(t, exitUsage, "^client: \"a\": client df takes no arguments; see `client df --help`\n$")
+	cli(t, s.Addr, "", "mv", "a").failed(t, exitUsage, "see `client mv --help`\n$")
 	cli(t, s.Addr, "").failed(t, exitUsage, "name a command")
 	if out := cli(t, "", "", "--help").ok(t); !strings.Contains(out, defaultAddr) || !strings.Contains(out, "4  data loss") {
 		t.Errorf("help: %s", out)
@@ -161,6 +164,21 @@ func TestGlobalFlags(t *testing.T) {
 		return clienttest.Errorf(codes.Unavailable, "DRAINING", nil, "the engine is going down")
 	}
 	cli(t, s.Addr, "", "df", "--timeout", "150ms").failed(t, exitUnavailable, "^client: (the engine is going down)\n$")
+}
+
+func TestNamesAreSaidOnce(t *testing.T) {
+	s := clienttest.New(t)
+	for message, want := range map[string]string{
+		"directory docs: is not empty": "docs: is not empty",
+		"docs: is a directory":         "docs: is a directory",
+		"file docs: is gone":           "docs: is gone",
+		"file doc: is gone":            "docs: file doc: is gone",
+	} {
+		s.Faults.Call = func(string) error {
+			return clienttest.Errorf(codes.FailedPrecondition, "PRECONDITION", nil, message)
+		}
+		cli(t, s.Addr, "", "stat", "docs").failed(t, exitError, "^client: "+want+"\n$")
+	}
 }
 
 func TestGraver(t *testing.T) {

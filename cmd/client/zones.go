@@ -45,7 +45,7 @@ func (a *app) zonesCommand() *cobra.Command {
 capacity, what of it is live and what comes back at a reset, and the block group on it.
 
 JSON: {"zones": [...]}.`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			head := false
 			out := listing[*client.Zone]{a: a, key: "zones", text: func(z *client.Zone) error {
