@@ -212,7 +212,7 @@ func TestCheckFindsDamage(t *testing.T) {
 	_, err = f.WriteAt([]byte{first[100] ^ 1}, int64(at)+100)
 	must(t, err)
 	out, code := execute(t, programs.engine, append([]string{"check", "--read-data", "--data", s.data}, flag...)...)
-	if code != 4 || !strings.Contains(out, "damaged") || !strings.Contains(out, "1 problems found") {
+	if code != 4 || !strings.Contains(out, "damaged") || !strings.Contains(out, "1 problem found") {
 		t.Errorf("check exits with %d: %s", code, out)
 	}
 	s.start()

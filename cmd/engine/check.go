@@ -41,6 +41,11 @@ block and holds it against its checksum. It changes nothing, and prints a line f
 			return errdefs.New(errdefs.NotFound, "", "engine.check", f.metadata(),
 				fmt.Sprintf("there is no metadata file %s; name the right --data", f.metadata()))
 		}
+		if ok, err := exists(f.device.Path); err != nil {
+			return err
+		} else if !ok {
+			return f.lostDevice()
+		}
 		d, err := f.openDevice()
 		if err != nil {
 			return err
@@ -59,7 +64,11 @@ block and holds it against its checksum. It changes nothing, and prints a line f
 			return err
 		}
 		if found > 0 {
-			fmt.Fprintf(a.out, "%d problems found in %s\n", found, c.Data)
+			noun := "problems"
+			if found == 1 {
+				noun = "problem"
+			}
+			fmt.Fprintf(a.out, "%d %s found in %s\n", found, noun, c.Data)
 			return &problemsError{found}
 		}
 		_, err = fmt.Fprintf(a.out, "no problems found in %s\n", c.Data)

@@ -20,7 +20,6 @@ import (
 // is made if it is not there, and formatted if it never held anything. fresh says that this
 // happened.
 func (f *folder) prepare(c config.Config) (d *filedev.Device, fresh bool, err error) {
-	const op = "engine.prepare"
 	haveMeta, err := exists(f.metadata())
 	if err != nil {
 		return nil, false, err
@@ -31,9 +30,7 @@ func (f *folder) prepare(c config.Config) (d *filedev.Device, fresh bool, err er
 	}
 	switch {
 	case haveMeta && !haveDevice:
-		return nil, false, errdefs.New(errdefs.NotFound, errdefs.ReasonDeviceMismatch, op, f.device.Path, fmt.Sprintf(
-			"the device file %s is missing, and %s says that a store lies on it; put it back, or name the right --device and --data",
-			f.device.Path, f.metadata()))
+		return nil, false, f.lostDevice()
 	case !haveMeta && !haveDevice:
 		if err := f.createDevice(); err != nil {
 			return nil, false, err
@@ -53,6 +50,13 @@ func (f *folder) prepare(c config.Config) (d *filedev.Device, fresh bool, err er
 		return nil, false, err
 	}
 	return d, true, nil
+}
+
+// lostDevice is what to say when the metadata file is there and the device is not.
+func (f *folder) lostDevice() error {
+	return errdefs.New(errdefs.NotFound, errdefs.ReasonDeviceMismatch, "engine.lostDevice", f.device.Path, fmt.Sprintf(
+		"the device file %s is missing, and %s says that a store lies on it; put it back, or name the right --device and --data",
+		f.device.Path, f.metadata()))
 }
 
 // unused refuses a device that may hold data. A label of generation 1 is one that no engine has

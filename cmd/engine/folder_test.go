@@ -42,6 +42,10 @@ func TestFormat(t *testing.T) {
 	if code != exitOK || out != "no problems found in "+data+"\n" {
 		t.Errorf("check: exit status %d, %s", code, out+err)
 	}
+	code, _, err = invoke(nil, "check", "--data", data)
+	if code != exitError || !strings.Contains(err, "the device file "+filepath.Join(data, "device")+" is missing") {
+		t.Errorf("check without --device: exit status %d, %s", code, err)
+	}
 	// Another size by force makes the file anew; none keeps it.
 	for _, query := range []string{"?size=8MiB&zone-size=1MiB", ""} {
 		code, out, err = invoke(nil, "format", "--force", "--data", data, "--device", "file:"+device+query)
