@@ -33,6 +33,7 @@ type crasher struct {
 	mu      sync.Mutex
 	before  []byte // the metadata file around the commit that was cut
 	after   []byte
+	images  [3][]byte // memory for images of the file: before, after, as it is left
 	counts  *crashCounts
 }
 
@@ -69,7 +70,8 @@ func (c *crasher) wrap(next beforeCommit) beforeCommit {
 		if c.commits.Add(-1) != 0 {
 			return apply, done, err
 		}
-		image, ierr := storetest.Image(c.b.meta)
+		image, ierr := storetest.ImageInto(c.images[0], c.b.meta)
+		c.images[0] = image
 		if ierr != nil {
 			return nil, done, ierr
 		}
@@ -83,7 +85,8 @@ func (c *crasher) wrap(next beforeCommit) beforeCommit {
 			// The commit went through, but who asks will not be told: the power went before, in
 			// the middle of it or right after it.
 			c.cut()
-			after, ierr := storetest.Image(c.b.meta)
+			after, ierr := storetest.ImageInto(c.images[1], c.b.meta)
+			c.images[1] = after
 			if err == nil && ierr == nil {
 				c.mu.Lock()
 				c.before, c.after = image, after
@@ -149,9 +152,12 @@ func (c *crasher) crash(e *Engine) {
 	if e != nil {
 		e.failWrites(errCut)
 		e.group.Close()
-		var err error
-		if image, err = storetest.Image(c.b.meta); err != nil {
-			c.b.t.Fatal(err)
+		if kill || c.before == nil {
+			var err error
+			if image, err = storetest.ImageInto(c.images[2], c.b.meta); err != nil {
+				c.b.t.Fatal(err)
+			}
+			c.images[2] = image
 		}
 		e.vanish()
 	}

@@ -2,8 +2,10 @@ package storetest
 
 import (
 	"bytes"
+	"io"
 	"math/rand"
 	"os"
+	"slices"
 )
 
 const (
@@ -18,6 +20,23 @@ const (
 // Image returns the metadata file at path as it is now. The store may be open; no Update may
 // be running.
 func Image(path string) ([]byte, error) { return os.ReadFile(path) }
+
+// ImageInto is Image in the memory of buf if it is large enough, for who takes many.
+func ImageInto(buf []byte, path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	n := int(fi.Size())
+	buf = slices.Grow(buf[:0], n)[:n]
+	_, err = io.ReadFull(f, buf)
+	return buf, err
+}
 
 // Write makes image a metadata file at path.
 func Write(path string, image []byte) error { return os.WriteFile(path, image, 0o600) }
