@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/google/uuid"
+
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/store"
 	"github.com/shingle-store/shingle/internal/zone"
@@ -115,7 +117,7 @@ func (c *check) device(tx *store.Tx) (ours bool) {
 	case err != nil:
 		c.problem("label", "it cannot be read: %v", err)
 	case l.Store != c.super.StoreUUID:
-		foreign("label", "the device belongs to store %x, the metadata to store %x", l.Store, c.super.StoreUUID)
+		foreign("label", "the device belongs to store %s, the metadata to store %s", uuid.UUID(l.Store), uuid.UUID(c.super.StoreUUID))
 	case l.Device != 0 || l.Devices != 1:
 		c.problem("label", "it is of device %d of %d, where there is only one", l.Device, l.Devices)
 	case l.ZoneSize != c.geo.ZoneSize || l.Zones != c.geo.Zones || l.Dialect != c.geo.Dialect:

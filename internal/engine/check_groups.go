@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/google/uuid"
+
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
 	"github.com/shingle-store/shingle/internal/slab"
@@ -119,7 +121,7 @@ func (c *check) blockGroup(tx *store.Tx, g store.BlockGroup, z zone.Zone, buf []
 	case err != nil:
 		c.problem(object, "its header is bad: %v", err)
 	case h.Store != c.super.StoreUUID:
-		c.problem(object, "its header is of store %x, not of %x", h.Store, c.super.StoreUUID)
+		c.problem(object, "its header is of store %s, not of %s", uuid.UUID(h.Store), uuid.UUID(c.super.StoreUUID))
 	case h.Zone != z.Index || h.Device != 0:
 		c.problem(object, "its header was written for zone %d of device %d", h.Zone, h.Device)
 	case h.Slot != g.Slot:

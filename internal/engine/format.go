@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/shingle-store/shingle/internal/alloc"
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
@@ -66,7 +68,7 @@ func Format(o FormatOptions) error {
 		if err != nil {
 			return err
 		}
-		return errdefs.New(errdefs.Precondition, errdefs.ReasonInUse, op, "device", fmt.Sprintf("it holds store %x; to destroy that, format with --force", l.Store))
+		return errdefs.New(errdefs.Precondition, errdefs.ReasonInUse, op, "device", fmt.Sprintf("it holds store %s; to destroy that, format with --force", uuid.UUID(l.Store)))
 	}
 	if err := label.Erase(o.Device); err != nil {
 		return err

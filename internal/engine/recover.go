@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/google/uuid"
+
 	"github.com/shingle-store/shingle/internal/alloc"
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
@@ -96,13 +98,13 @@ func (e *Engine) checkDevice(super store.Superblock, dev store.Device) error {
 	}
 	l, err := label.Read(e.dev)
 	if errdefs.Is(err, errdefs.NotFound) {
-		return refuse("the device holds no Shingle label, but the metadata %s belongs to store %x: give the right --device, or restore the device", e.o.MetadataPath, super.StoreUUID)
+		return refuse("the device holds no Shingle label, but the metadata %s belongs to store %s: give the right --device, or restore the device", e.o.MetadataPath, uuid.UUID(super.StoreUUID))
 	} else if err != nil {
 		return err
 	}
 	switch {
 	case l.Store != super.StoreUUID:
-		return refuse("the device belongs to store %x, the metadata to store %x: give the --device and --data that belong together", l.Store, super.StoreUUID)
+		return refuse("the device belongs to store %s, the metadata to store %s: give the --device and --data that belong together", uuid.UUID(l.Store), uuid.UUID(super.StoreUUID))
 	case l.Device != dev.Number:
 		return refuse("the device is number %d of its store, number %d is wanted", l.Device, dev.Number)
 	case l.ZoneSize != e.geo.ZoneSize || l.Zones != e.geo.Zones || l.Dialect != e.geo.Dialect:
