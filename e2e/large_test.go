@@ -128,7 +128,7 @@ func fetched(t *testing.T, s *store, name string) []byte {
 }
 
 // TestLargePutIsCollectedLarge puts a file of 512 MiB as anybody would: what reaches the device
-// was collected 128 MiB at a time (seeds S0), also when the engine is killed in the middle.
+// was collected 128 MiB at a time (S0), also when the engine is killed in the middle.
 func TestLargePutIsCollectedLarge(t *testing.T) {
 	size := int64(512 << 20)
 	if testing.Short() {

@@ -43,7 +43,7 @@ func (o Outcome) String() string {
 // to the block, less if the block group's tail or what is reserved is less. Grants of
 // ClassRelocation need no reservation.
 //
-// The hint (seeds S1) is the first active block group of the class with room for want. If none
+// The hint (S1) is the first active block group of the class with room for want. If none
 // has, the smallest tail is used up, so that no tail is looked at twice. If the class has no
 // room at all, an empty block group is to be opened. Where the budget is spent on block groups
 // of other classes that have room, or nothing is empty, or opening for data would break into

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// walkAllocate is Allocate as it was before seeds S1, here to measure against only: it looks at
+// walkAllocate is Allocate as it was before S1, here to measure against only: it looks at
 // every block group from the first on until one of the class has room, and when none has, takes
 // the smallest tail it saw. Lock and accounts are the same; only the search differs.
 func walkAllocate(a *Allocator, c Class, n int64, examined *int) (Grant, Outcome) {

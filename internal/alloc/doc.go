@@ -1,7 +1,7 @@
 // Package alloc decides which block group the next bytes go to, and keeps the books on space.
 //
 // It owns, in memory only: the state of every block group, the short lists of active block
-// groups that give the allocation hint (seeds S1), the budget of active zones, and the
+// groups that give the allocation hint (S1), the budget of active zones, and the
 // accounts of space: what is live, free, promised, unusable and lost. It does no I/O and reads
 // no clock. Where in a zone bytes land is not decided here: an append decides that; alloc
 // hands out a number of bytes in a block group.

@@ -10,7 +10,7 @@ import (
 )
 
 // BenchmarkS4NoDelalloc writes 4 KiB at a time into clusters of 1 MiB, as the published system
-// did in its nodelalloc mode (seeds S4): copy, checksum, map the block. Cured, the look-up of
+// did in its nodelalloc mode (S4): copy, checksum, map the block. Cured, the look-up of
 // delayed data returns at once. The baseline asks for each of the 256 blocks of the cluster
 // whether it is delayed, in an index that is on and, as in that mode, empty. Both run on the
 // same work in one run; "ratio" is the baseline's time over the cured one's, "scans/write" are

@@ -4,7 +4,7 @@ import "github.com/shingle-store/shingle/internal/extent"
 
 // The look-ups of delayed data. Each first asks the mode and returns at once when delayed
 // allocation is off: nothing can be found then, and a scan to learn so is what made the
-// published system slow (seeds S4). Every look-up must begin like this.
+// published system slow (S4). Every look-up must begin like this.
 
 // Copy copies the dirty bytes of [off, off+len(p)) to their places in p and leaves the other
 // bytes of p alone. It calls covered, unless nil, for each range [start, end) it copied, in

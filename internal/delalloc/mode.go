@@ -51,7 +51,7 @@ func (m *Mode) Dirty() int64 { return max(0, m.state.Load()) }
 
 // Disable switches delayed allocation off: look-ups return at once from then on. It fails with
 // Precondition while anything delayed exists, in flight included, for the look-ups
-// would hide it (seeds S4): flush first. The caller keeps writers away from Insert while it
+// would hide it (S4): flush first. The caller keeps writers away from Insert while it
 // switches; Insert panics when it is off. Disabling twice is fine.
 func (m *Mode) Disable() error {
 	for {
@@ -90,7 +90,7 @@ func (m *Mode) sub(n int64) {
 }
 
 // Chunks returns how many chunks a compressed range of n bytes is cut into: each range starts
-// a chunk of its own (seeds S0).
+// a chunk of its own (S0).
 func Chunks(n int64) int64 { return (n + extent.ChunkSize - 1) / extent.ChunkSize }
 
 // Extents returns the most extents that a dirty run of n > 0 bytes needs when none may pass

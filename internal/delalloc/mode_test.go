@@ -126,7 +126,7 @@ func TestRangeSize(t *testing.T) {
 	}
 }
 
-// The published figures of seeds S0: 16 GiB in ranges of 672 KiB and of 128 MiB.
+// The published figures of S0: 16 GiB in ranges of 672 KiB and of 128 MiB.
 func TestChunksOfThePublishedRun(t *testing.T) {
 	for _, c := range []struct {
 		rangeSize, perRange, total int64

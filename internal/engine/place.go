@@ -93,7 +93,7 @@ func (e *Engine) tryInline(o *ordered) bool {
 }
 
 // placeRaw cuts the range in extents of at most maxExtent, capped where each is allocated
-// (seeds S0), several appends in flight.
+// (S0), several appends in flight.
 func (e *Engine) placeRaw(o *ordered) error {
 	var g errgroup.Group
 	g.SetLimit(appendsInFlight)

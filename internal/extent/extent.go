@@ -9,10 +9,10 @@ const (
 	// MaxFrameSize is the most file data that is compressed as one unit.
 	MaxFrameSize = 128 << 10
 	// ChunkSize is the unit of work of a compression worker: four frames. The published
-	// system (seeds S0) uses the same size.
+	// system (S0) uses the same size.
 	ChunkSize = 512 << 10
 	// MaxRangeSize is how much of a dirty range is collected at once, and the largest
-	// extent the format allows (seeds S0).
+	// extent the format allows (S0).
 	MaxRangeSize = 128 << 20
 	// MaxInlineSize is the most stored bytes of a file's data kept in its node.
 	MaxInlineSize = 2 << 10
