@@ -83,7 +83,7 @@ func New(o Options) (*Allocator, error) {
 		return nil, errdefs.Invalid(op, "max_active", "negative")
 	}
 	if o.Reserve < 0 || o.Reserve%extent.BlockSize != 0 {
-		return nil, errdefs.Invalid(op, "reserve", "must be a positive multiple of the block")
+		return nil, errdefs.Invalid(op, "reserve", "must be a multiple of the block, and not negative")
 	}
 	a := &Allocator{
 		budget: o.MaxActive, reserve: o.Reserve,

@@ -17,7 +17,7 @@ import (
 func (a *Allocator) Reserve(n int64) error {
 	const op = "alloc.Reserve"
 	if n < 0 || n%extent.BlockSize != 0 {
-		return errdefs.Invalid(op, "length", "must be a positive multiple of the block")
+		return errdefs.Invalid(op, "length", "must be a multiple of the block, and not negative")
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 
 	"github.com/shingle-store/shingle/internal/csum"
@@ -140,10 +141,10 @@ func (e *Engine) contentCRC(ctx context.Context, f *file) (crc uint32, err error
 	}()
 	for {
 		p, err := r.Next(ctx)
-		if err != nil {
-			if errIsEOF(err) {
-				return crc, nil
-			}
+		switch {
+		case err == io.EOF:
+			return crc, nil
+		case err != nil:
 			return 0, err
 		}
 		crc = csum.Combine(crc, p.CRC, int64(len(p.Data)))

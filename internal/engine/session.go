@@ -2,16 +2,12 @@ package engine
 
 import (
 	"context"
-	"errors"
-	"io"
 	"sync"
 	"time"
 
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/store"
 )
-
-func errIsEOF(err error) bool { return errors.Is(err, io.EOF) }
 
 // leave keeps a resumable write after its stream has gone, or answers false if a newer stream has
 // it or its file has been deleted, whose space nobody may keep by not coming back.
