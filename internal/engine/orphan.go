@@ -24,6 +24,7 @@ func (e *Engine) orphanWorker() {
 			return
 		}
 		e.expireSessions()
+		e.dropFailed()
 		for e.freeOrphans() {
 			select {
 			case <-e.stop:
@@ -31,6 +32,20 @@ func (e *Engine) orphanWorker() {
 			default:
 			}
 		}
+	}
+}
+
+// dropFailed ends the errors that stick to deleted files, which nobody can rewrite or delete: those
+// that came after the delete, or while somebody else had the file open.
+func (e *Engine) dropFailed() {
+	for _, f := range e.busyFiles() {
+		f.mu.Lock()
+		due := f.mu.deleted && len(f.mu.failed) > 0
+		f.mu.Unlock()
+		if due {
+			e.dropUnread(f)
+		}
+		e.release(f)
 	}
 }
 

@@ -28,6 +28,14 @@ func (s *sessions) leave(w *Writer, now time.Time) bool {
 	return true
 }
 
+// pointless reports whether an unfinished replace has lost data, as nobody can see it or delete it to
+// end the error: what has been received is to be sent again from the beginning.
+func (w *Writer) pointless() bool {
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	return w.o.Mode == Replace && len(w.f.mu.failed) > 0
+}
+
 // remove forgets the write, or answers false if a newer stream has it.
 func (s *sessions) remove(w *Writer) bool {
 	s.mu.Lock()
@@ -55,10 +63,10 @@ func (s *sessions) takeLeft(match func(*Writer) bool) (taken []*Writer) {
 	return taken
 }
 
-// expireSessions ends resumable writes that nobody came back to.
+// expireSessions ends resumable writes that nobody came back to, or need not come back to.
 func (e *Engine) expireSessions() {
 	before := e.o.Now().Add(-e.o.StagedTTL)
-	for _, w := range e.sessions.takeLeft(func(w *Writer) bool { return w.mu.idleSince.Before(before) }) {
+	for _, w := range e.sessions.takeLeft(func(w *Writer) bool { return w.mu.idleSince.Before(before) || w.pointless() }) {
 		e.endSession(w, true)
 	}
 }

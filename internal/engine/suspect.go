@@ -169,7 +169,8 @@ func (e *Engine) giveUp(o *ordered, err error) {
 		e.waiting.Add(-o.rng.Len())
 	}
 	e.settle(f)
-	e.placedFile(f) // what came after it may be published now
+	e.orphanKick.set() // the file may be nobody's any more
+	e.placedFile(f)    // what came after it may be published now
 	e.group.Kick()
 }
 

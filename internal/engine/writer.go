@@ -173,6 +173,7 @@ func (w *Writer) Close() {
 		return
 	}
 	if w.o.WriteID != "" && !finished && w.e.sessions.leave(w, w.e.o.Now()) {
+		w.e.orphanKick.set()
 		return // the session holds the file for a later stream, until its time is up
 	}
 	// Only the sessions know whether a newer stream has it: it may have come since the lines above.
