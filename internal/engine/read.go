@@ -102,6 +102,9 @@ func (r *Reader) Next(ctx context.Context) (Piece, error) {
 	if err != nil {
 		return Piece{}, err
 	}
+	if n == 0 {
+		return Piece{}, io.EOF // truncated between the two looks
+	}
 	r.cut(&w, n)
 	r.off += n
 	p := r.queue[0]
