@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,12 +42,12 @@ func TestDeleteInLongTruncate(t *testing.T) {
 	var e *Engine
 	var wg sync.WaitGroup
 	ctx := context.Background()
-	cuts := 0
+	var cuts atomic.Int64 // the group goes on counting while this test looks
 	b.opts.before = func(before beforeCommit) beforeCommit {
 		return func() (store.Change, func(error), error) {
 			_ = e.st.View(func(tx *store.Tx) error {
 				return tx.Orphans(0, func(_ uint64, k store.OrphanKind, _ time.Time) bool {
-					if cuts++; cuts == 1 && k == store.OrphanCut {
+					if cuts.Add(1) == 1 && k == store.OrphanCut {
 						wg.Go(func() { deleteFile(t, e, "f") })
 						time.Sleep(50 * time.Millisecond) // it is in the next batch, before the last cut
 					}
@@ -71,7 +72,7 @@ func TestDeleteInLongTruncate(t *testing.T) {
 		t.Fatal(err)
 	}
 	wg.Wait()
-	if cuts == 0 {
+	if cuts.Load() == 0 {
 		t.Fatal("the truncate took one transaction")
 	}
 	eventually(t, "all is free", func() bool { return e.Usage().Used == 0 && e.orphans.Load() == 0 })
