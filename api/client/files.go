@@ -153,14 +153,22 @@ type SyncResult struct {
 	CommitSequence int64
 }
 
-// Sync makes everything that the engine received before the call durable. It is never sent
-// twice: an answer from a second run of the engine would say nothing of the first.
+// Sync makes everything that the engine received before the call durable. With a BootID it is
+// sent again while the engine cannot be reached: a second run of the engine refuses it. Without
+// one it is never sent twice: an answer from a second run would say nothing of the first.
 func (c *Client) Sync(ctx context.Context, o SyncOptions) (SyncResult, error) {
 	req := &shinglev1.SyncRequest{Names: o.Names}
 	if o.BootID != 0 {
 		req.BootId = &o.BootID
 	}
-	r, err := c.files.Sync(ctx, req)
+	send := func() (*shinglev1.SyncResponse, error) { return c.files.Sync(ctx, req) }
+	var r *shinglev1.SyncResponse
+	var err error
+	if o.BootID != 0 {
+		r, err = again(ctx, c, send)
+	} else {
+		r, err = send()
+	}
 	return SyncResult{BootID: r.GetBootId(), CommitSequence: r.GetCommitSequence()}, err
 }
 

@@ -198,6 +198,7 @@ func TestWhatIsRepeated(t *testing.T) {
 		}, true},
 		{"create", func() error { _, err := c.Create(ctx, "b", CreateOptions{Exclusive: true}); return err }, true},
 		{"sync", func() error { _, err := c.Sync(ctx, SyncOptions{}); return err }, false},
+		{"sync of a run", func() error { _, err := c.Sync(ctx, SyncOptions{BootID: s.Boot()}); return err }, true},
 		{"truncate", func() error { _, _, err := c.Truncate(ctx, "a", 1, nil); return err }, false},
 		{"rename", func() error { _, _, err := c.Rename(ctx, "a", "c", RenameOptions{}); return err }, false},
 		{"delete", func() error { _, err := c.Delete(ctx, "a", DeleteOptions{}); return err }, false},
