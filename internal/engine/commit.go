@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
@@ -57,7 +60,8 @@ func (e *Engine) collectPlaced(inlineOnly bool) *publication {
 	e.ready.Unlock()
 	p := &publication{}
 	n := 0
-	for f := range files {
+	// By id, for the order of the same work to be the same every time.
+	for _, f := range slices.SortedFunc(maps.Keys(files), func(a, b *file) int { return cmp.Compare(a.id, b.id) }) {
 		fp := &filePublication{f: f}
 		f.mu.Lock()
 		f.mu.commitErr = nil // this is another try

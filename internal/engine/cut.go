@@ -89,11 +89,13 @@ func (e *Engine) cutFile(ctx context.Context, op, name string, cond Precondition
 	if err != nil {
 		return File{}, Freed{}, err
 	}
+	if err := f.cut.Acquire(ctx, cutAlone); err != nil {
+		return File{}, Freed{}, err
+	}
 	// From here on it is seen through: half a cut must not be left in memory because a caller
 	// went away.
-	f.cut.Lock()
 	freed, err := e.cutLockedOut(f, p, info.Size)
-	f.cut.Unlock()
+	f.cut.Release(cutAlone)
 	if err != nil {
 		return File{}, Freed{}, err
 	}

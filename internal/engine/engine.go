@@ -50,10 +50,11 @@ type Engine struct {
 	epochs   *epochs
 	readSem  chan struct{}
 	placeSem *semaphore.Weighted
-	memTurn  chan struct{}
-	buffers  sync.Pool
+	// The turns are tokens like a file's write: channels, for they are held over device I/O and waits.
+	memTurn, openTurn, retireTurn chan struct{}
+	buffers                       sync.Pool
 
-	openMu, retireMu, reserveMu sync.Mutex
+	reserveMu sync.Mutex
 
 	ready struct {
 		sync.Mutex
@@ -137,7 +138,7 @@ func (e *Engine) open(ctx context.Context) error {
 	e.cond.m = map[string]Condition{}
 	e.readSem = make(chan struct{}, maxReads)
 	e.placeSem = semaphore.NewWeighted(placeBytes)
-	e.memTurn = make(chan struct{}, 1)
+	e.memTurn, e.openTurn, e.retireTurn = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	e.flushKick, e.pressure, e.orphanKick, e.resetKick = newKick(), newKick(), newKick(), newKick()
 	e.stop, e.halt, e.broken = make(chan struct{}), make(chan struct{}), make(chan struct{})
 	capacity := e.geo.ZoneCapacity
@@ -150,7 +151,7 @@ func (e *Engine) open(ctx context.Context) error {
 		}
 	}
 	var err error
-	e.st, err = store.Open(e.o.MetadataPath, store.Options{MaxBytes: e.o.MetadataLimit, NoSync: e.o.MetadataNoSync})
+	e.st, err = store.Open(e.o.MetadataPath, store.Options{MaxBytes: e.o.MetadataLimit, NoSync: e.o.MetadataNoSync, Around: e.o.AroundCommit})
 	if err != nil {
 		return err
 	}
@@ -180,8 +181,8 @@ func (e *Engine) spawn(f func()) { e.ranges.Go(f) }
 func (e *Engine) Draining() { e.draining.Store(true) }
 
 // Close makes everything received durable, stops the background work and closes store and device.
-// Nobody may be inside another method. If ctx ends first the rest is done without the final sync. The error is
-// that of the final sync or of closing.
+// Nobody may be inside another method. If ctx ends first, or the final sync fails, the rest is done
+// without it: what is still in memory is lost. The error is that of the final sync or of closing.
 func (e *Engine) Close(ctx context.Context) error {
 	var err error
 	e.once.Do(func() {
@@ -189,8 +190,13 @@ func (e *Engine) Close(ctx context.Context) error {
 		_, err = e.Sync(ctx, nil, nil)
 		close(e.stop)
 		e.wg.Wait()
+		if err != nil {
+			close(e.halt) // what could not be synced must not be waited for
+		}
 		e.ranges.Wait()
-		close(e.halt)
+		if err == nil {
+			close(e.halt)
+		}
 		if gerr := e.group.Close(); err == nil {
 			err = gerr
 		}

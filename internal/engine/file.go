@@ -1,10 +1,14 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/shingle-store/shingle/internal/delalloc"
 	"github.com/shingle-store/shingle/internal/errdefs"
@@ -21,9 +25,10 @@ type file struct {
 	// write is a token: who holds it is the only one to write, truncate or punch. It is a
 	// channel because it is held over device I/O and a wait for it must end with its context.
 	write chan struct{}
-	// cut is held shared by a read for one window and alone by truncate and punch, so that
-	// no read sees a range half cut away.
-	cut sync.RWMutex
+	// cut is held shared (1) by a read for one window and alone (cutAlone) by truncate and punch,
+	// so that no read sees a range half cut away. First come, first served; waits end with their
+	// context.
+	cut *semaphore.Weighted
 
 	// dirty holds what has no place yet; pending holds what has been taken for writeback or
 	// placed by nodelalloc and is not committed. Newer data lies in dirty over pending.
@@ -60,6 +65,9 @@ type file struct {
 	busy bool // guarded by fileTable.mu: has one reference for its data in memory
 }
 
+// cutAlone is the whole of a file's cut lock.
+const cutAlone = 1 << 30
+
 // sizeMark says that the file had the size after the write seq.
 type sizeMark struct {
 	seq  uint64
@@ -74,7 +82,7 @@ type fileTable struct {
 }
 
 func (e *Engine) newFile(id uint64, codec extent.Codec) *file {
-	f := &file{id: id, codec: codec, write: make(chan struct{}, 1)}
+	f := &file{id: id, codec: codec, write: make(chan struct{}, 1), cut: semaphore.NewWeighted(cutAlone)}
 	f.dirty = delalloc.NewIndex(e.mode)
 	f.pending = delalloc.NewIndex(e.pendingMode)
 	f.mu.changed = make(chan struct{})
@@ -184,7 +192,7 @@ func (e *Engine) settle(f *file) {
 	}
 }
 
-// busyFiles returns the files with data in memory, each with one more reference.
+// busyFiles returns the files with data in memory by id, each with one more reference.
 func (e *Engine) busyFiles() []*file {
 	e.files.mu.Lock()
 	defer e.files.mu.Unlock()
@@ -195,6 +203,7 @@ func (e *Engine) busyFiles() []*file {
 			fs = append(fs, f)
 		}
 	}
+	slices.SortFunc(fs, func(a, b *file) int { return cmp.Compare(a.id, b.id) })
 	return fs
 }
 

@@ -46,6 +46,10 @@ type Options struct {
 	Logger *slog.Logger
 	// MetadataNoSync skips fdatasync of the metadata file: tests only, a crash loses data.
 	MetadataNoSync bool
+	// AroundCommit, unless nil, stands around every metadata transaction: it runs commit, once, and
+	// answers for it, or answers an error and does not. It may wait. For simulators that cut the
+	// power there: default none.
+	AroundCommit func(commit func() error) error
 
 	// collect overrides extent.MaxRangeSize: the uncured baseline of BenchmarkS0CollectLarge.
 	collect int64

@@ -319,8 +319,8 @@ func (e *Engine) append(g alloc.Grant, bufs [][]byte) (extent.Addr, error) {
 // openBlockGroup opens one block group for data by writing its zone's header. Failures close the
 // block group again; the caller asks the allocator anew either way, a few times.
 func (e *Engine) openBlockGroup() error {
-	e.openMu.Lock()
-	defer e.openMu.Unlock()
+	e.openTurn <- struct{}{}
+	defer func() { <-e.openTurn }()
 	bg, ok := e.al.BeginOpen(alloc.ClassData)
 	if !ok {
 		return nil // somebody else opened one meanwhile
@@ -370,8 +370,8 @@ func (e *Engine) quarantine(slot uint32, z int, readable bool, cause error) {
 // retireClosing finishes the zones of block groups that left allocation early, as far as no append
 // to them is under way. The last append of each of the others wakes the resetter, which calls again.
 func (e *Engine) retireClosing() {
-	e.retireMu.Lock()
-	defer e.retireMu.Unlock()
+	e.retireTurn <- struct{}{}
+	defer func() { <-e.retireTurn }()
 	e.closing.Store(true)
 	due := e.al.Closing()
 	for _, slot := range due {

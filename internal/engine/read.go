@@ -152,8 +152,10 @@ func (e *Engine) readWindow(ctx context.Context, f *file, w *window, p []byte, s
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
-	f.cut.RLock()
-	defer f.cut.RUnlock()
+	if err := f.cut.Acquire(ctx, 1); err != nil {
+		return 0, err
+	}
+	defer f.cut.Release(1)
 	f.mu.Lock()
 	size := f.mu.size
 	f.mu.Unlock()

@@ -38,6 +38,10 @@ type Options struct {
 	MaxBytes int64
 	// NoSync leaves out syncing and preallocating: for tests only, a crash loses the store.
 	NoSync bool
+	// Around, unless nil, stands around every transaction that writes: it runs commit, once, and
+	// answers for it, or answers an error and does not. It is called with no lock held and may
+	// wait. For simulators: default none.
+	Around func(commit func() error) error
 }
 
 // check fills in the default and rounds the bound down to whole pages.
@@ -76,6 +80,7 @@ type Store struct {
 	file     *os.File // bbolt's own; for growing and locking
 	maxBytes int64
 	noSync   bool
+	around   func(commit func() error) error
 	readOnly bool // an unknown read-only-compatible feature
 	// freelistSync is FreelistSyncPages; tests lower it.
 	freelistSync int
@@ -212,7 +217,7 @@ func Open(path string, o Options) (s *Store, err error) {
 	if err := o.check("store.Open"); err != nil {
 		return nil, err
 	}
-	s = &Store{maxBytes: o.MaxBytes, noSync: o.NoSync, freelistSync: FreelistSyncPages}
+	s = &Store{maxBytes: o.MaxBytes, noSync: o.NoSync, around: o.Around, freelistSync: FreelistSyncPages}
 	if err := s.openDB(path); err != nil {
 		s.release()
 		return nil, err

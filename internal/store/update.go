@@ -41,6 +41,13 @@ func (s *Store) Update(fn func(*Tx) error) error { return s.update(false, fn) }
 func (s *Store) UpdateFreeing(fn func(*Tx) error) error { return s.update(true, fn) }
 
 func (s *Store) update(freeing bool, fn func(*Tx) error) error {
+	if s.around == nil {
+		return s.write(freeing, fn)
+	}
+	return s.around(func() error { return s.write(freeing, fn) })
+}
+
+func (s *Store) write(freeing bool, fn func(*Tx) error) error {
 	s.writer.Lock()
 	defer s.writer.Unlock()
 	if err := s.writable(); err != nil {
