@@ -69,6 +69,9 @@ func (d *Device) put(op string, z int, bufs [][]byte, write func([][]byte) (int6
 	if land > 0 || !fail {
 		var err error
 		off, err = d.audit.write(z, land, func() (int64, error) { return write(prefix(bufs, land)) })
+		if err == nil {
+			err = d.spoil(z, off, land)
+		}
 		if err != nil {
 			return 0, err
 		}

@@ -45,6 +45,8 @@ type Device struct {
 	reads    []*readFault
 	failures []*zoneFailure
 	stalls   []*stall
+	spoils   []*spoilFault
+	spoiled  []Place
 	counts   Counts
 }
 
@@ -139,7 +141,7 @@ func (d *Device) Stall(kind zone.OpKind, zone int, gate <-chan struct{}, met cha
 func (d *Device) Heal() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.appends, d.flushes, d.reads, d.failures, d.stalls = nil, nil, nil, nil, nil
+	d.appends, d.flushes, d.reads, d.failures, d.stalls, d.spoils = nil, nil, nil, nil, nil, nil
 }
 
 // Counts returns the calls so far.
