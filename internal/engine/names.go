@@ -239,7 +239,7 @@ func (e *Engine) Create(ctx context.Context, r CreateRequest) (File, error) {
 	}
 	var out File
 	id := e.newID()
-	err := e.commit(func(tx *store.Tx) error {
+	err := e.commit(ctx, func(tx *store.Tx) error {
 		old, err := tx.Resolve(r.Name)
 		if err == nil {
 			if r.Exclusive && (r.RequestID == "" || old.RequestID != r.RequestID) || (old.Kind == store.Directory) != r.Directory {

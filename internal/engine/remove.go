@@ -21,7 +21,7 @@ func (e *Engine) Delete(ctx context.Context, r DeleteRequest) (Freed, error) {
 		return Freed{}, err
 	}
 	var gone store.Node
-	err := e.group.DoFreeing(context.Background(), func(tx *store.Tx) error {
+	err := e.group.DoFreeing(ctx, func(tx *store.Tx) error {
 		gone = store.Node{}
 		n, err := tx.Resolve(r.Name)
 		if errdefs.Is(err, errdefs.NotFound) && r.AllowMissing {
@@ -150,7 +150,7 @@ func (e *Engine) Rename(ctx context.Context, r RenameRequest) (File, Freed, erro
 			err = e.commitWith(ctx, f, change)
 			e.release(f)
 		} else {
-			err = e.commit(change)
+			err = e.commit(ctx, change)
 		}
 		switch {
 		case errors.Is(err, errMoved):

@@ -119,7 +119,7 @@ func (e *Engine) commitWith(ctx context.Context, f *file, change store.Change) e
 		if err := e.waitPlaced(ctx, f, upTo); err != nil {
 			return err
 		}
-		err := e.commit(func(tx *store.Tx) error {
+		err := e.commit(ctx, func(tx *store.Tx) error {
 			if !f.inTransaction(upTo) {
 				return errNotReady
 			}
@@ -184,13 +184,14 @@ func (f *file) inTransaction(upTo uint64) bool {
 	return true
 }
 
-// commit runs the change in a group commit and returns when it is durable. It is not given up
-// when the caller goes away, so that what it did to memory always follows.
-func (e *Engine) commit(change store.Change) error {
+// commit runs the change in a group commit and returns when it is durable. When ctx ends before its
+// transaction begins it never runs; once that has begun it is seen through, so that what it means
+// for memory always follows.
+func (e *Engine) commit(ctx context.Context, change store.Change) error {
 	if err := e.writable("engine.commit"); err != nil {
 		return err
 	}
-	return e.group.Do(context.Background(), change)
+	return e.group.Do(ctx, change)
 }
 
 func syncFailed(o *ordered, err error) error {

@@ -42,7 +42,7 @@ func (e *Engine) OpenWriter(ctx context.Context, o WriterOptions) (*Writer, erro
 		w.f, w.mu.received = e.staged(o)
 		w.mu.next, w.mu.durable = w.mu.received, w.mu.received
 		w.mu.sequential = w.mu.received == 0 // the checksum of what a former run got is unknown
-	} else if w.f, err = e.openForWrite(op, o); err != nil {
+	} else if w.f, err = e.openForWrite(ctx, op, o); err != nil {
 		return nil, err
 	}
 	if o.WriteID == "" || e.sessions.enter(w) {
@@ -72,7 +72,7 @@ func (e *Engine) checkTarget(op string, o WriterOptions) error {
 
 // openForWrite opens the named file, made if it is missing. The preconditions hold for the file
 // that it opens, or for there having been none when it made it, whatever else happens to the name.
-func (e *Engine) openForWrite(op string, o WriterOptions) (*file, error) {
+func (e *Engine) openForWrite(ctx context.Context, op string, o WriterOptions) (*file, error) {
 	for {
 		f, err := e.openRef(Ref{Name: o.Name})
 		if err == nil {
@@ -92,7 +92,7 @@ func (e *Engine) openForWrite(op string, o WriterOptions) (*file, error) {
 		if err := checkAbsent(op, o.Name, o.If); err != nil {
 			return nil, err
 		}
-		made, err := e.Create(context.Background(), CreateRequest{
+		made, err := e.Create(ctx, CreateRequest{
 			Name: o.Name, Attributes: o.Attributes, Mtime: o.Mtime, Mode: o.FileMode, Compression: o.Compression, Exclusive: true,
 		})
 		if errdefs.Is(err, errdefs.AlreadyExists) {

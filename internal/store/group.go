@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/shingle-store/shingle/internal/errdefs"
@@ -16,8 +17,8 @@ type Change func(tx *Tx) error
 
 // GroupOptions say what a batch does besides its changes.
 type GroupOptions struct {
-	// Before, unless nil, is called by the group's goroutine before each batch, with no
-	// transaction open: the engine flushes the device here. apply (may be nil) runs first
+	// Before, unless nil, is called by the group's goroutine before each transaction, with none
+	// open: the engine flushes the device here. apply (may be nil) runs first
 	// in the batch's transaction and publishes what the flush made durable; it may run
 	// twice. done (may be nil) is called once with the result of apply's commit, before the
 	// callers of the changes hear theirs. With an error the batch's changes all fail with
@@ -27,7 +28,7 @@ type GroupOptions struct {
 }
 
 // Group runs changes in batches: one goroutine, one commit for all that gathered while the
-// one before it was under way.
+// one before it was under way, and while Before ran.
 type Group struct {
 	store *Store
 	opts  GroupOptions
@@ -54,9 +55,10 @@ func NewGroup(s *Store, o GroupOptions) *Group {
 	return g
 }
 
-// Do joins a batch and waits: nil means durable. If ctx ends first its error is returned,
-// although the change may still be committed. Errors are the change's; those of Update,
-// Before and apply; Unavailable/DRAINING after Close.
+// Do joins a batch and waits: nil means durable. If ctx ends before the batch's transaction
+// begins (Before may wait for a device), the change is withdrawn and never runs, and the error is
+// ctx's; later the answer is waited for. Errors are the change's; those of Update, Before and apply;
+// Unavailable/DRAINING after Close.
 func (g *Group) Do(ctx context.Context, c Change) error { return g.join(ctx, c, false) }
 
 // DoFreeing is Do for changes that give space back: when the metadata is full they run in
@@ -99,8 +101,18 @@ func (g *Group) join(ctx context.Context, c Change, freeing bool) error {
 	case <-w.done:
 		return w.err
 	case <-ctx.Done():
-		return ctx.Err()
 	}
+	g.mu.Lock()
+	i := slices.Index(g.queue, w)
+	if i >= 0 {
+		g.queue = slices.Delete(g.queue, i, i+1)
+	}
+	g.mu.Unlock()
+	if i >= 0 || c == nil {
+		return ctx.Err() // nothing has come of it, or nothing would
+	}
+	<-w.done
+	return w.err
 }
 
 // Close runs what is queued, ends the goroutine and waits for it. The store stays open.
@@ -118,11 +130,14 @@ func (g *Group) run() {
 	defer close(g.ended)
 	for range g.wake {
 		g.mu.Lock()
-		batch, kicked, closed := g.queue, g.kicked, g.closed
-		g.queue, g.kicked = nil, false
+		closed := g.closed
+		due := len(g.queue) > 0 || g.kicked
+		g.kicked = false
+		// Who only waits, waits for what Before takes from here on.
+		waits := g.takeLocked(func(w *waiting) bool { return w.change == nil })
 		g.mu.Unlock()
-		if len(batch) > 0 || kicked {
-			g.batch(batch)
+		if due {
+			g.batch(waits)
 		}
 		if closed {
 			return
@@ -130,19 +145,38 @@ func (g *Group) run() {
 	}
 }
 
+// takeLocked takes those that match out of the queue.
+func (g *Group) takeLocked(match func(*waiting) bool) (taken []*waiting) {
+	rest := g.queue[:0]
+	for _, w := range g.queue {
+		if match(w) {
+			taken = append(taken, w)
+		} else {
+			rest = append(rest, w)
+		}
+	}
+	clear(g.queue[len(rest):])
+	g.queue = rest
+	return taken
+}
+
 var (
 	errNothing   = errors.New("nothing to commit")
 	errStartOver = errors.New("a change failed half way")
 )
 
-// batch runs Before and one transaction, or if that fails, one for each part of it.
-func (g *Group) batch(batch []*waiting) {
+// batch runs Before and one transaction with the changes that have gathered by then, or if that
+// fails, one for each part of it.
+func (g *Group) batch(waits []*waiting) {
 	var apply Change
 	var done func(error)
 	var err error
 	if g.opts.Before != nil {
 		apply, done, err = g.opts.Before()
 	}
+	g.mu.Lock()
+	batch := append(waits, g.takeLocked(func(w *waiting) bool { return w.change != nil })...)
+	g.mu.Unlock()
 	if err == nil {
 		err = g.together(apply, batch)
 		if err == nil {

@@ -60,10 +60,9 @@ func runTogether(s *Store, o GroupOptions, freeing map[int]bool, changes ...Chan
 	inner := o.Before
 	first := true
 	o.Before = func() (Change, func(error), error) {
-		if first { // the batch of the Kick below, which holds the others up
+		if first { // the batch of the Kick below, which waits for the others
 			first = false
 			gt.wait()
-			return nil, nil, nil
 		}
 		if inner == nil {
 			return nil, nil, nil
@@ -254,7 +253,7 @@ func TestGroupContextAndClose(t *testing.T) {
 	if err := g.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if ids := orphanIDs(t, s); !ids[1] || !ids[2] || ids[3] || ids[9] {
+	if ids := orphanIDs(t, s); ids[1] || !ids[2] || ids[3] || ids[9] {
 		t.Fatalf("the store holds %v", ids)
 	}
 }
@@ -305,5 +304,55 @@ func TestGroupUnderLoad(t *testing.T) {
 	}
 	if n := s.Stats().Commits; n >= callers*each {
 		t.Errorf("%d commits for %d changes: nothing was grouped", n, callers*each)
+	}
+}
+
+// TestGroupWhileBeforeWaits: while Before waits for a device, a change can still join its batch,
+// or be withdrawn by its context without a trace; who only waits is of the next batch.
+func TestGroupWhileBeforeWaits(t *testing.T) {
+	s := newStore(t)
+	entered, gate := make(chan struct{}, 8), make(chan struct{})
+	g := NewGroup(s, GroupOptions{Before: func() (Change, func(error), error) {
+		entered <- struct{}{}
+		<-gate
+		return nil, nil, nil
+	}})
+	g.Kick()
+	<-entered
+	ctx, cancel := context.WithCancel(t.Context())
+	withdrawn := make(chan error, 1)
+	go func() {
+		withdrawn <- g.Do(ctx, func(*Tx) error { t.Error("a withdrawn change has run"); return nil })
+	}()
+	joined := make(chan error, 1)
+	go func() {
+		joined <- g.Do(t.Context(), func(tx *Tx) error {
+			tx.SetSuperblock(func(sb *Superblock) { sb.Clean = true })
+			return nil
+		})
+	}()
+	waited := make(chan error, 1)
+	go func() { waited <- g.Flush(t.Context()) }()
+	queued(g, 3)
+	cancel()
+	if err := <-withdrawn; !errors.Is(err, context.Canceled) {
+		t.Fatalf("withdrawn: %v", err)
+	}
+	gate <- struct{}{}
+	if err := <-joined; err != nil {
+		t.Fatal(err)
+	}
+	<-entered // another batch, for the one that waits
+	select {
+	case err := <-waited:
+		t.Fatalf("a Flush was answered (%v) by a batch that began before it", err)
+	default:
+	}
+	close(gate)
+	if err := <-waited; err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
