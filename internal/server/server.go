@@ -70,7 +70,10 @@ func (s *Server) open(op string) (*engine.Engine, error) {
 }
 
 // services are the names that health checks may ask for; "" is the server as a whole.
-var services = []string{"", shinglev1.FileService_ServiceDesc.ServiceName, shinglev1.StoreService_ServiceDesc.ServiceName}
+var services = []string{
+	"", shinglev1.FileService_ServiceDesc.ServiceName, shinglev1.MaintenanceService_ServiceDesc.ServiceName,
+	shinglev1.StoreService_ServiceDesc.ServiceName,
+}
 
 // SetServing sets what health checks hear, for "" and for each service.
 func (s *Server) SetServing(ok bool) {
@@ -95,6 +98,7 @@ func (s *Server) Drain() {
 // asked what it serves.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
 	shinglev1.RegisterFileServiceServer(r, &fileService{Server: s})
+	shinglev1.RegisterMaintenanceServiceServer(r, &maintenanceService{Server: s})
 	shinglev1.RegisterStoreServiceServer(r, &storeService{Server: s})
 	healthpb.RegisterHealthServer(r, s.health)
 	if g, ok := r.(reflection.GRPCServer); ok {
@@ -108,6 +112,10 @@ type (
 	fileService struct {
 		*Server
 		shinglev1.UnimplementedFileServiceServer
+	}
+	maintenanceService struct {
+		*Server
+		shinglev1.UnimplementedMaintenanceServiceServer
 	}
 	storeService struct {
 		*Server

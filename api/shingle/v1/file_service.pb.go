@@ -257,6 +257,67 @@ func (WriteState) EnumDescriptor() ([]byte, []int) {
 	return file_shingle_v1_file_service_proto_rawDescGZIP(), []int{3}
 }
 
+// What a range of a file is.
+type FileExtentKind int32
+
+const (
+	// Never sent.
+	FileExtentKind_FILE_EXTENT_KIND_UNSPECIFIED FileExtentKind = 0
+	// Stored in blocks of the device.
+	FileExtentKind_FILE_EXTENT_KIND_DATA FileExtentKind = 1
+	// Nothing; reads as zeros.
+	FileExtentKind_FILE_EXTENT_KIND_HOLE FileExtentKind = 2
+	// Stored in the file's record.
+	FileExtentKind_FILE_EXTENT_KIND_INLINE FileExtentKind = 3
+	// Received and not durable yet, so it has no place, whatever was there before.
+	FileExtentKind_FILE_EXTENT_KIND_DIRTY FileExtentKind = 4
+)
+
+// Enum value maps for FileExtentKind.
+var (
+	FileExtentKind_name = map[int32]string{
+		0: "FILE_EXTENT_KIND_UNSPECIFIED",
+		1: "FILE_EXTENT_KIND_DATA",
+		2: "FILE_EXTENT_KIND_HOLE",
+		3: "FILE_EXTENT_KIND_INLINE",
+		4: "FILE_EXTENT_KIND_DIRTY",
+	}
+	FileExtentKind_value = map[string]int32{
+		"FILE_EXTENT_KIND_UNSPECIFIED": 0,
+		"FILE_EXTENT_KIND_DATA":        1,
+		"FILE_EXTENT_KIND_HOLE":        2,
+		"FILE_EXTENT_KIND_INLINE":      3,
+		"FILE_EXTENT_KIND_DIRTY":       4,
+	}
+)
+
+func (x FileExtentKind) Enum() *FileExtentKind {
+	p := new(FileExtentKind)
+	*p = x
+	return p
+}
+
+func (x FileExtentKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FileExtentKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_shingle_v1_file_service_proto_enumTypes[4].Descriptor()
+}
+
+func (FileExtentKind) Type() protoreflect.EnumType {
+	return &file_shingle_v1_file_service_proto_enumTypes[4]
+}
+
+func (x FileExtentKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FileExtentKind.Descriptor instead.
+func (FileExtentKind) EnumDescriptor() ([]byte, []int) {
+	return file_shingle_v1_file_service_proto_rawDescGZIP(), []int{4}
+}
+
 // A file or directory at one moment.
 type File struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2067,6 +2128,475 @@ func (x *DeallocateFileResponse) GetFreed() *Freed {
 	return nil
 }
 
+// What to clone.
+type CloneFileRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The file to clone.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The name of the clone. Missing parents are made.
+	NewName string `protobuf:"bytes,2,opt,name=new_name,json=newName,proto3" json:"new_name,omitempty"`
+	// An existing file new_name is replaced, as by a REPLACE write; else ALREADY_EXISTS.
+	Replace bool `protobuf:"varint,3,opt,name=replace,proto3" json:"replace,omitempty"`
+	// On the file to clone, checked before anything changes.
+	IfMatch *Preconditions `protobuf:"bytes,4,opt,name=if_match,json=ifMatch,proto3" json:"if_match,omitempty"`
+	// On what new_name stands for; generation 0: it must not exist.
+	IfTargetMatch *Preconditions `protobuf:"bytes,5,opt,name=if_target_match,json=ifTargetMatch,proto3" json:"if_target_match,omitempty"`
+	// Client-chosen, best a UUID, at most 255 bytes: makes a retry safe. If new_name stands for
+	// a file that was made by the same request_id, that file is the answer, as it is now.
+	RequestId     string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloneFileRequest) Reset() {
+	*x = CloneFileRequest{}
+	mi := &file_shingle_v1_file_service_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloneFileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloneFileRequest) ProtoMessage() {}
+
+func (x *CloneFileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_file_service_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloneFileRequest.ProtoReflect.Descriptor instead.
+func (*CloneFileRequest) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_file_service_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *CloneFileRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CloneFileRequest) GetNewName() string {
+	if x != nil {
+		return x.NewName
+	}
+	return ""
+}
+
+func (x *CloneFileRequest) GetReplace() bool {
+	if x != nil {
+		return x.Replace
+	}
+	return false
+}
+
+func (x *CloneFileRequest) GetIfMatch() *Preconditions {
+	if x != nil {
+		return x.IfMatch
+	}
+	return nil
+}
+
+func (x *CloneFileRequest) GetIfTargetMatch() *Preconditions {
+	if x != nil {
+		return x.IfTargetMatch
+	}
+	return nil
+}
+
+func (x *CloneFileRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// The clone is there.
+type CloneFileResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The clone.
+	File *File `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
+	// Space of the file that was replaced.
+	Freed         *Freed `protobuf:"bytes,2,opt,name=freed,proto3" json:"freed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloneFileResponse) Reset() {
+	*x = CloneFileResponse{}
+	mi := &file_shingle_v1_file_service_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloneFileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloneFileResponse) ProtoMessage() {}
+
+func (x *CloneFileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_file_service_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloneFileResponse.ProtoReflect.Descriptor instead.
+func (*CloneFileResponse) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_file_service_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *CloneFileResponse) GetFile() *File {
+	if x != nil {
+		return x.File
+	}
+	return nil
+}
+
+func (x *CloneFileResponse) GetFreed() *Freed {
+	if x != nil {
+		return x.Freed
+	}
+	return nil
+}
+
+// What to map.
+type MapFileRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The file; or set file_id.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The file, instead of name.
+	FileId uint64 `protobuf:"varint,2,opt,name=file_id,json=fileId,proto3" json:"file_id,omitempty"`
+	// First byte, not negative.
+	Offset int64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	// At most so many extents, up to Limits.max_page_size; more is cut down to it. 0: 1000.
+	PageSize      int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MapFileRequest) Reset() {
+	*x = MapFileRequest{}
+	mi := &file_shingle_v1_file_service_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MapFileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MapFileRequest) ProtoMessage() {}
+
+func (x *MapFileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_file_service_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MapFileRequest.ProtoReflect.Descriptor instead.
+func (*MapFileRequest) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_file_service_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *MapFileRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *MapFileRequest) GetFileId() uint64 {
+	if x != nil {
+		return x.FileId
+	}
+	return 0
+}
+
+func (x *MapFileRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *MapFileRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+// A page of a file's map.
+type MapFileResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The file at the moment of the page.
+	File *File `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
+	// In order of offset, without gaps, from the offset asked for to the end of the file or
+	// next_offset. None past the end of the file.
+	Extents []*FileExtent `protobuf:"bytes,2,rep,name=extents,proto3" json:"extents,omitempty"`
+	// Where the next page begins. Absent: this is the last one.
+	NextOffset    *int64 `protobuf:"varint,3,opt,name=next_offset,json=nextOffset,proto3,oneof" json:"next_offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MapFileResponse) Reset() {
+	*x = MapFileResponse{}
+	mi := &file_shingle_v1_file_service_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MapFileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MapFileResponse) ProtoMessage() {}
+
+func (x *MapFileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_file_service_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MapFileResponse.ProtoReflect.Descriptor instead.
+func (*MapFileResponse) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_file_service_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *MapFileResponse) GetFile() *File {
+	if x != nil {
+		return x.File
+	}
+	return nil
+}
+
+func (x *MapFileResponse) GetExtents() []*FileExtent {
+	if x != nil {
+		return x.Extents
+	}
+	return nil
+}
+
+func (x *MapFileResponse) GetNextOffset() int64 {
+	if x != nil && x.NextOffset != nil {
+		return *x.NextOffset
+	}
+	return 0
+}
+
+// A range of a file that lies in one piece.
+type FileExtent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// First byte in the file.
+	Offset int64 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	// Bytes of the file, at least 1.
+	Length int64 `protobuf:"varint,2,opt,name=length,proto3" json:"length,omitempty"`
+	// What is there.
+	Kind FileExtentKind `protobuf:"varint,3,opt,name=kind,proto3,enum=shingle.v1.FileExtentKind" json:"kind,omitempty"`
+	// DATA: logical address of the block, or of the compressed frame, that holds the first byte.
+	Address uint64 `protobuf:"varint,4,opt,name=address,proto3" json:"address,omitempty"`
+	// DATA: bytes of content in that block or frame before the first byte.
+	Skip int64 `protobuf:"varint,5,opt,name=skip,proto3" json:"skip,omitempty"`
+	// DATA: bytes on the device of the whole blocks or frames that hold the range, one copy.
+	// INLINE: bytes in the file's record, for all of its inline data.
+	StoredBytes int64 `protobuf:"varint,6,opt,name=stored_bytes,json=storedBytes,proto3" json:"stored_bytes,omitempty"`
+	// DATA, INLINE: how the range is stored.
+	Compression Compression `protobuf:"varint,7,opt,name=compression,proto3,enum=shingle.v1.Compression" json:"compression,omitempty"`
+	// DATA: another file, or another place of this one, refers to some of those blocks or
+	// frames too.
+	Shared bool `protobuf:"varint,8,opt,name=shared,proto3" json:"shared,omitempty"`
+	// DATA: where address lies on the devices, one a copy.
+	Zones         []*ZoneRef `protobuf:"bytes,9,rep,name=zones,proto3" json:"zones,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileExtent) Reset() {
+	*x = FileExtent{}
+	mi := &file_shingle_v1_file_service_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileExtent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileExtent) ProtoMessage() {}
+
+func (x *FileExtent) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_file_service_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileExtent.ProtoReflect.Descriptor instead.
+func (*FileExtent) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_file_service_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *FileExtent) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *FileExtent) GetLength() int64 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+func (x *FileExtent) GetKind() FileExtentKind {
+	if x != nil {
+		return x.Kind
+	}
+	return FileExtentKind_FILE_EXTENT_KIND_UNSPECIFIED
+}
+
+func (x *FileExtent) GetAddress() uint64 {
+	if x != nil {
+		return x.Address
+	}
+	return 0
+}
+
+func (x *FileExtent) GetSkip() int64 {
+	if x != nil {
+		return x.Skip
+	}
+	return 0
+}
+
+func (x *FileExtent) GetStoredBytes() int64 {
+	if x != nil {
+		return x.StoredBytes
+	}
+	return 0
+}
+
+func (x *FileExtent) GetCompression() Compression {
+	if x != nil {
+		return x.Compression
+	}
+	return Compression_COMPRESSION_UNSPECIFIED
+}
+
+func (x *FileExtent) GetShared() bool {
+	if x != nil {
+		return x.Shared
+	}
+	return false
+}
+
+func (x *FileExtent) GetZones() []*ZoneRef {
+	if x != nil {
+		return x.Zones
+	}
+	return nil
+}
+
+// A place on a device.
+type ZoneRef struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of the device in the store: "0".
+	Device string `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	// Number of the zone.
+	Zone uint32 `protobuf:"varint,2,opt,name=zone,proto3" json:"zone,omitempty"`
+	// Bytes from the start of the zone.
+	Offset        uint64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ZoneRef) Reset() {
+	*x = ZoneRef{}
+	mi := &file_shingle_v1_file_service_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ZoneRef) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ZoneRef) ProtoMessage() {}
+
+func (x *ZoneRef) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_file_service_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ZoneRef.ProtoReflect.Descriptor instead.
+func (*ZoneRef) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_file_service_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ZoneRef) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *ZoneRef) GetZone() uint32 {
+	if x != nil {
+		return x.Zone
+	}
+	return 0
+}
+
+func (x *ZoneRef) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
 var File_shingle_v1_file_service_proto protoreflect.FileDescriptor
 
 const file_shingle_v1_file_service_proto_rawDesc = "" +
@@ -2240,7 +2770,44 @@ const file_shingle_v1_file_service_proto_rawDesc = "" +
 	"\bif_match\x18\x04 \x01(\v2\x19.shingle.v1.PreconditionsR\aifMatch\"g\n" +
 	"\x16DeallocateFileResponse\x12$\n" +
 	"\x04file\x18\x01 \x01(\v2\x10.shingle.v1.FileR\x04file\x12'\n" +
-	"\x05freed\x18\x02 \x01(\v2\x11.shingle.v1.FreedR\x05freed*R\n" +
+	"\x05freed\x18\x02 \x01(\v2\x11.shingle.v1.FreedR\x05freed\"\xf3\x01\n" +
+	"\x10CloneFileRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
+	"\bnew_name\x18\x02 \x01(\tR\anewName\x12\x18\n" +
+	"\areplace\x18\x03 \x01(\bR\areplace\x124\n" +
+	"\bif_match\x18\x04 \x01(\v2\x19.shingle.v1.PreconditionsR\aifMatch\x12A\n" +
+	"\x0fif_target_match\x18\x05 \x01(\v2\x19.shingle.v1.PreconditionsR\rifTargetMatch\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x06 \x01(\tR\trequestId\"b\n" +
+	"\x11CloneFileResponse\x12$\n" +
+	"\x04file\x18\x01 \x01(\v2\x10.shingle.v1.FileR\x04file\x12'\n" +
+	"\x05freed\x18\x02 \x01(\v2\x11.shingle.v1.FreedR\x05freed\"r\n" +
+	"\x0eMapFileRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
+	"\afile_id\x18\x02 \x01(\x04R\x06fileId\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x1b\n" +
+	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\"\x9f\x01\n" +
+	"\x0fMapFileResponse\x12$\n" +
+	"\x04file\x18\x01 \x01(\v2\x10.shingle.v1.FileR\x04file\x120\n" +
+	"\aextents\x18\x02 \x03(\v2\x16.shingle.v1.FileExtentR\aextents\x12$\n" +
+	"\vnext_offset\x18\x03 \x01(\x03H\x00R\n" +
+	"nextOffset\x88\x01\x01B\x0e\n" +
+	"\f_next_offset\"\xbb\x02\n" +
+	"\n" +
+	"FileExtent\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x03R\x06offset\x12\x16\n" +
+	"\x06length\x18\x02 \x01(\x03R\x06length\x12.\n" +
+	"\x04kind\x18\x03 \x01(\x0e2\x1a.shingle.v1.FileExtentKindR\x04kind\x12\x18\n" +
+	"\aaddress\x18\x04 \x01(\x04R\aaddress\x12\x12\n" +
+	"\x04skip\x18\x05 \x01(\x03R\x04skip\x12!\n" +
+	"\fstored_bytes\x18\x06 \x01(\x03R\vstoredBytes\x129\n" +
+	"\vcompression\x18\a \x01(\x0e2\x17.shingle.v1.CompressionR\vcompression\x12\x16\n" +
+	"\x06shared\x18\b \x01(\bR\x06shared\x12)\n" +
+	"\x05zones\x18\t \x03(\v2\x13.shingle.v1.ZoneRefR\x05zones\"M\n" +
+	"\aZoneRef\x12\x16\n" +
+	"\x06device\x18\x01 \x01(\tR\x06device\x12\x12\n" +
+	"\x04zone\x18\x02 \x01(\rR\x04zone\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x04R\x06offset*R\n" +
 	"\bFileKind\x12\x19\n" +
 	"\x15FILE_KIND_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eFILE_KIND_FILE\x10\x01\x12\x17\n" +
@@ -2260,7 +2827,13 @@ const file_shingle_v1_file_service_proto_rawDesc = "" +
 	"\x1dWRITE_STATE_WAITING_WRITEBACK\x10\x02\x12\x1d\n" +
 	"\x19WRITE_STATE_WAITING_SPACE\x10\x03\x12\x18\n" +
 	"\x14WRITE_STATE_FINISHED\x10\x05\x12\x1b\n" +
-	"\x17WRITE_STATE_UNPUBLISHED\x10\x062\xe8\x05\n" +
+	"\x17WRITE_STATE_UNPUBLISHED\x10\x06*\xa1\x01\n" +
+	"\x0eFileExtentKind\x12 \n" +
+	"\x1cFILE_EXTENT_KIND_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15FILE_EXTENT_KIND_DATA\x10\x01\x12\x19\n" +
+	"\x15FILE_EXTENT_KIND_HOLE\x10\x02\x12\x1b\n" +
+	"\x17FILE_EXTENT_KIND_INLINE\x10\x03\x12\x1a\n" +
+	"\x16FILE_EXTENT_KIND_DIRTY\x10\x042\xf6\x06\n" +
 	"\vFileService\x12@\n" +
 	"\x05Write\x12\x18.shingle.v1.WriteRequest\x1a\x19.shingle.v1.WriteResponse(\x010\x01\x12;\n" +
 	"\x04Read\x12\x17.shingle.v1.ReadRequest\x1a\x18.shingle.v1.ReadResponse0\x01\x129\n" +
@@ -2274,7 +2847,9 @@ const file_shingle_v1_file_service_proto_rawDesc = "" +
 	"\n" +
 	"RenameFile\x12\x1d.shingle.v1.RenameFileRequest\x1a\x1e.shingle.v1.RenameFileResponse\x12Q\n" +
 	"\fTruncateFile\x12\x1f.shingle.v1.TruncateFileRequest\x1a .shingle.v1.TruncateFileResponse\x12W\n" +
-	"\x0eDeallocateFile\x12!.shingle.v1.DeallocateFileRequest\x1a\".shingle.v1.DeallocateFileResponseB;Z9github.com/shingle-store/shingle/api/shingle/v1;shinglev1b\x06proto3"
+	"\x0eDeallocateFile\x12!.shingle.v1.DeallocateFileRequest\x1a\".shingle.v1.DeallocateFileResponse\x12H\n" +
+	"\tCloneFile\x12\x1c.shingle.v1.CloneFileRequest\x1a\x1d.shingle.v1.CloneFileResponse\x12B\n" +
+	"\aMapFile\x12\x1a.shingle.v1.MapFileRequest\x1a\x1b.shingle.v1.MapFileResponseB;Z9github.com/shingle-store/shingle/api/shingle/v1;shinglev1b\x06proto3"
 
 var (
 	file_shingle_v1_file_service_proto_rawDescOnce sync.Once
@@ -2288,101 +2863,121 @@ func file_shingle_v1_file_service_proto_rawDescGZIP() []byte {
 	return file_shingle_v1_file_service_proto_rawDescData
 }
 
-var file_shingle_v1_file_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_shingle_v1_file_service_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_shingle_v1_file_service_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_shingle_v1_file_service_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_shingle_v1_file_service_proto_goTypes = []any{
 	(FileKind)(0),                  // 0: shingle.v1.FileKind
 	(Compression)(0),               // 1: shingle.v1.Compression
 	(WriteMode)(0),                 // 2: shingle.v1.WriteMode
 	(WriteState)(0),                // 3: shingle.v1.WriteState
-	(*File)(nil),                   // 4: shingle.v1.File
-	(*Preconditions)(nil),          // 5: shingle.v1.Preconditions
-	(*WriteOptions)(nil),           // 6: shingle.v1.WriteOptions
-	(*WriteRequest)(nil),           // 7: shingle.v1.WriteRequest
-	(*WriteResponse)(nil),          // 8: shingle.v1.WriteResponse
-	(*ReadRequest)(nil),            // 9: shingle.v1.ReadRequest
-	(*ReadResponse)(nil),           // 10: shingle.v1.ReadResponse
-	(*SyncRequest)(nil),            // 11: shingle.v1.SyncRequest
-	(*SyncResponse)(nil),           // 12: shingle.v1.SyncResponse
-	(*CreateFileRequest)(nil),      // 13: shingle.v1.CreateFileRequest
-	(*CreateFileResponse)(nil),     // 14: shingle.v1.CreateFileResponse
-	(*GetFileRequest)(nil),         // 15: shingle.v1.GetFileRequest
-	(*GetFileResponse)(nil),        // 16: shingle.v1.GetFileResponse
-	(*ListFilesRequest)(nil),       // 17: shingle.v1.ListFilesRequest
-	(*ListFilesResponse)(nil),      // 18: shingle.v1.ListFilesResponse
-	(*DeleteFileRequest)(nil),      // 19: shingle.v1.DeleteFileRequest
-	(*DeleteFileResponse)(nil),     // 20: shingle.v1.DeleteFileResponse
-	(*Freed)(nil),                  // 21: shingle.v1.Freed
-	(*RenameFileRequest)(nil),      // 22: shingle.v1.RenameFileRequest
-	(*RenameFileResponse)(nil),     // 23: shingle.v1.RenameFileResponse
-	(*TruncateFileRequest)(nil),    // 24: shingle.v1.TruncateFileRequest
-	(*TruncateFileResponse)(nil),   // 25: shingle.v1.TruncateFileResponse
-	(*DeallocateFileRequest)(nil),  // 26: shingle.v1.DeallocateFileRequest
-	(*DeallocateFileResponse)(nil), // 27: shingle.v1.DeallocateFileResponse
-	nil,                            // 28: shingle.v1.File.AttributesEntry
-	nil,                            // 29: shingle.v1.WriteOptions.AttributesEntry
-	(*timestamppb.Timestamp)(nil),  // 30: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),    // 31: google.protobuf.Duration
+	(FileExtentKind)(0),            // 4: shingle.v1.FileExtentKind
+	(*File)(nil),                   // 5: shingle.v1.File
+	(*Preconditions)(nil),          // 6: shingle.v1.Preconditions
+	(*WriteOptions)(nil),           // 7: shingle.v1.WriteOptions
+	(*WriteRequest)(nil),           // 8: shingle.v1.WriteRequest
+	(*WriteResponse)(nil),          // 9: shingle.v1.WriteResponse
+	(*ReadRequest)(nil),            // 10: shingle.v1.ReadRequest
+	(*ReadResponse)(nil),           // 11: shingle.v1.ReadResponse
+	(*SyncRequest)(nil),            // 12: shingle.v1.SyncRequest
+	(*SyncResponse)(nil),           // 13: shingle.v1.SyncResponse
+	(*CreateFileRequest)(nil),      // 14: shingle.v1.CreateFileRequest
+	(*CreateFileResponse)(nil),     // 15: shingle.v1.CreateFileResponse
+	(*GetFileRequest)(nil),         // 16: shingle.v1.GetFileRequest
+	(*GetFileResponse)(nil),        // 17: shingle.v1.GetFileResponse
+	(*ListFilesRequest)(nil),       // 18: shingle.v1.ListFilesRequest
+	(*ListFilesResponse)(nil),      // 19: shingle.v1.ListFilesResponse
+	(*DeleteFileRequest)(nil),      // 20: shingle.v1.DeleteFileRequest
+	(*DeleteFileResponse)(nil),     // 21: shingle.v1.DeleteFileResponse
+	(*Freed)(nil),                  // 22: shingle.v1.Freed
+	(*RenameFileRequest)(nil),      // 23: shingle.v1.RenameFileRequest
+	(*RenameFileResponse)(nil),     // 24: shingle.v1.RenameFileResponse
+	(*TruncateFileRequest)(nil),    // 25: shingle.v1.TruncateFileRequest
+	(*TruncateFileResponse)(nil),   // 26: shingle.v1.TruncateFileResponse
+	(*DeallocateFileRequest)(nil),  // 27: shingle.v1.DeallocateFileRequest
+	(*DeallocateFileResponse)(nil), // 28: shingle.v1.DeallocateFileResponse
+	(*CloneFileRequest)(nil),       // 29: shingle.v1.CloneFileRequest
+	(*CloneFileResponse)(nil),      // 30: shingle.v1.CloneFileResponse
+	(*MapFileRequest)(nil),         // 31: shingle.v1.MapFileRequest
+	(*MapFileResponse)(nil),        // 32: shingle.v1.MapFileResponse
+	(*FileExtent)(nil),             // 33: shingle.v1.FileExtent
+	(*ZoneRef)(nil),                // 34: shingle.v1.ZoneRef
+	nil,                            // 35: shingle.v1.File.AttributesEntry
+	nil,                            // 36: shingle.v1.WriteOptions.AttributesEntry
+	(*timestamppb.Timestamp)(nil),  // 37: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),    // 38: google.protobuf.Duration
 }
 var file_shingle_v1_file_service_proto_depIdxs = []int32{
-	30, // 0: shingle.v1.File.create_time:type_name -> google.protobuf.Timestamp
-	30, // 1: shingle.v1.File.update_time:type_name -> google.protobuf.Timestamp
-	30, // 2: shingle.v1.File.mtime:type_name -> google.protobuf.Timestamp
-	28, // 3: shingle.v1.File.attributes:type_name -> shingle.v1.File.AttributesEntry
+	37, // 0: shingle.v1.File.create_time:type_name -> google.protobuf.Timestamp
+	37, // 1: shingle.v1.File.update_time:type_name -> google.protobuf.Timestamp
+	37, // 2: shingle.v1.File.mtime:type_name -> google.protobuf.Timestamp
+	35, // 3: shingle.v1.File.attributes:type_name -> shingle.v1.File.AttributesEntry
 	1,  // 4: shingle.v1.File.compression:type_name -> shingle.v1.Compression
 	0,  // 5: shingle.v1.File.kind:type_name -> shingle.v1.FileKind
 	2,  // 6: shingle.v1.WriteOptions.mode:type_name -> shingle.v1.WriteMode
-	5,  // 7: shingle.v1.WriteOptions.if_match:type_name -> shingle.v1.Preconditions
-	31, // 8: shingle.v1.WriteOptions.max_wait:type_name -> google.protobuf.Duration
+	6,  // 7: shingle.v1.WriteOptions.if_match:type_name -> shingle.v1.Preconditions
+	38, // 8: shingle.v1.WriteOptions.max_wait:type_name -> google.protobuf.Duration
 	1,  // 9: shingle.v1.WriteOptions.compression:type_name -> shingle.v1.Compression
-	29, // 10: shingle.v1.WriteOptions.attributes:type_name -> shingle.v1.WriteOptions.AttributesEntry
-	30, // 11: shingle.v1.WriteOptions.mtime:type_name -> google.protobuf.Timestamp
-	6,  // 12: shingle.v1.WriteRequest.options:type_name -> shingle.v1.WriteOptions
+	36, // 10: shingle.v1.WriteOptions.attributes:type_name -> shingle.v1.WriteOptions.AttributesEntry
+	37, // 11: shingle.v1.WriteOptions.mtime:type_name -> google.protobuf.Timestamp
+	7,  // 12: shingle.v1.WriteRequest.options:type_name -> shingle.v1.WriteOptions
 	3,  // 13: shingle.v1.WriteResponse.state:type_name -> shingle.v1.WriteState
-	4,  // 14: shingle.v1.WriteResponse.file:type_name -> shingle.v1.File
-	5,  // 15: shingle.v1.ReadRequest.if_match:type_name -> shingle.v1.Preconditions
-	4,  // 16: shingle.v1.ReadResponse.file:type_name -> shingle.v1.File
-	4,  // 17: shingle.v1.CreateFileRequest.file:type_name -> shingle.v1.File
-	4,  // 18: shingle.v1.CreateFileResponse.file:type_name -> shingle.v1.File
-	4,  // 19: shingle.v1.GetFileResponse.file:type_name -> shingle.v1.File
-	4,  // 20: shingle.v1.ListFilesResponse.files:type_name -> shingle.v1.File
-	5,  // 21: shingle.v1.DeleteFileRequest.if_match:type_name -> shingle.v1.Preconditions
-	21, // 22: shingle.v1.DeleteFileResponse.freed:type_name -> shingle.v1.Freed
-	5,  // 23: shingle.v1.RenameFileRequest.if_match:type_name -> shingle.v1.Preconditions
-	5,  // 24: shingle.v1.RenameFileRequest.if_target_match:type_name -> shingle.v1.Preconditions
-	4,  // 25: shingle.v1.RenameFileResponse.file:type_name -> shingle.v1.File
-	21, // 26: shingle.v1.RenameFileResponse.freed:type_name -> shingle.v1.Freed
-	5,  // 27: shingle.v1.TruncateFileRequest.if_match:type_name -> shingle.v1.Preconditions
-	4,  // 28: shingle.v1.TruncateFileResponse.file:type_name -> shingle.v1.File
-	21, // 29: shingle.v1.TruncateFileResponse.freed:type_name -> shingle.v1.Freed
-	5,  // 30: shingle.v1.DeallocateFileRequest.if_match:type_name -> shingle.v1.Preconditions
-	4,  // 31: shingle.v1.DeallocateFileResponse.file:type_name -> shingle.v1.File
-	21, // 32: shingle.v1.DeallocateFileResponse.freed:type_name -> shingle.v1.Freed
-	7,  // 33: shingle.v1.FileService.Write:input_type -> shingle.v1.WriteRequest
-	9,  // 34: shingle.v1.FileService.Read:input_type -> shingle.v1.ReadRequest
-	11, // 35: shingle.v1.FileService.Sync:input_type -> shingle.v1.SyncRequest
-	13, // 36: shingle.v1.FileService.CreateFile:input_type -> shingle.v1.CreateFileRequest
-	15, // 37: shingle.v1.FileService.GetFile:input_type -> shingle.v1.GetFileRequest
-	17, // 38: shingle.v1.FileService.ListFiles:input_type -> shingle.v1.ListFilesRequest
-	19, // 39: shingle.v1.FileService.DeleteFile:input_type -> shingle.v1.DeleteFileRequest
-	22, // 40: shingle.v1.FileService.RenameFile:input_type -> shingle.v1.RenameFileRequest
-	24, // 41: shingle.v1.FileService.TruncateFile:input_type -> shingle.v1.TruncateFileRequest
-	26, // 42: shingle.v1.FileService.DeallocateFile:input_type -> shingle.v1.DeallocateFileRequest
-	8,  // 43: shingle.v1.FileService.Write:output_type -> shingle.v1.WriteResponse
-	10, // 44: shingle.v1.FileService.Read:output_type -> shingle.v1.ReadResponse
-	12, // 45: shingle.v1.FileService.Sync:output_type -> shingle.v1.SyncResponse
-	14, // 46: shingle.v1.FileService.CreateFile:output_type -> shingle.v1.CreateFileResponse
-	16, // 47: shingle.v1.FileService.GetFile:output_type -> shingle.v1.GetFileResponse
-	18, // 48: shingle.v1.FileService.ListFiles:output_type -> shingle.v1.ListFilesResponse
-	20, // 49: shingle.v1.FileService.DeleteFile:output_type -> shingle.v1.DeleteFileResponse
-	23, // 50: shingle.v1.FileService.RenameFile:output_type -> shingle.v1.RenameFileResponse
-	25, // 51: shingle.v1.FileService.TruncateFile:output_type -> shingle.v1.TruncateFileResponse
-	27, // 52: shingle.v1.FileService.DeallocateFile:output_type -> shingle.v1.DeallocateFileResponse
-	43, // [43:53] is the sub-list for method output_type
-	33, // [33:43] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	5,  // 14: shingle.v1.WriteResponse.file:type_name -> shingle.v1.File
+	6,  // 15: shingle.v1.ReadRequest.if_match:type_name -> shingle.v1.Preconditions
+	5,  // 16: shingle.v1.ReadResponse.file:type_name -> shingle.v1.File
+	5,  // 17: shingle.v1.CreateFileRequest.file:type_name -> shingle.v1.File
+	5,  // 18: shingle.v1.CreateFileResponse.file:type_name -> shingle.v1.File
+	5,  // 19: shingle.v1.GetFileResponse.file:type_name -> shingle.v1.File
+	5,  // 20: shingle.v1.ListFilesResponse.files:type_name -> shingle.v1.File
+	6,  // 21: shingle.v1.DeleteFileRequest.if_match:type_name -> shingle.v1.Preconditions
+	22, // 22: shingle.v1.DeleteFileResponse.freed:type_name -> shingle.v1.Freed
+	6,  // 23: shingle.v1.RenameFileRequest.if_match:type_name -> shingle.v1.Preconditions
+	6,  // 24: shingle.v1.RenameFileRequest.if_target_match:type_name -> shingle.v1.Preconditions
+	5,  // 25: shingle.v1.RenameFileResponse.file:type_name -> shingle.v1.File
+	22, // 26: shingle.v1.RenameFileResponse.freed:type_name -> shingle.v1.Freed
+	6,  // 27: shingle.v1.TruncateFileRequest.if_match:type_name -> shingle.v1.Preconditions
+	5,  // 28: shingle.v1.TruncateFileResponse.file:type_name -> shingle.v1.File
+	22, // 29: shingle.v1.TruncateFileResponse.freed:type_name -> shingle.v1.Freed
+	6,  // 30: shingle.v1.DeallocateFileRequest.if_match:type_name -> shingle.v1.Preconditions
+	5,  // 31: shingle.v1.DeallocateFileResponse.file:type_name -> shingle.v1.File
+	22, // 32: shingle.v1.DeallocateFileResponse.freed:type_name -> shingle.v1.Freed
+	6,  // 33: shingle.v1.CloneFileRequest.if_match:type_name -> shingle.v1.Preconditions
+	6,  // 34: shingle.v1.CloneFileRequest.if_target_match:type_name -> shingle.v1.Preconditions
+	5,  // 35: shingle.v1.CloneFileResponse.file:type_name -> shingle.v1.File
+	22, // 36: shingle.v1.CloneFileResponse.freed:type_name -> shingle.v1.Freed
+	5,  // 37: shingle.v1.MapFileResponse.file:type_name -> shingle.v1.File
+	33, // 38: shingle.v1.MapFileResponse.extents:type_name -> shingle.v1.FileExtent
+	4,  // 39: shingle.v1.FileExtent.kind:type_name -> shingle.v1.FileExtentKind
+	1,  // 40: shingle.v1.FileExtent.compression:type_name -> shingle.v1.Compression
+	34, // 41: shingle.v1.FileExtent.zones:type_name -> shingle.v1.ZoneRef
+	8,  // 42: shingle.v1.FileService.Write:input_type -> shingle.v1.WriteRequest
+	10, // 43: shingle.v1.FileService.Read:input_type -> shingle.v1.ReadRequest
+	12, // 44: shingle.v1.FileService.Sync:input_type -> shingle.v1.SyncRequest
+	14, // 45: shingle.v1.FileService.CreateFile:input_type -> shingle.v1.CreateFileRequest
+	16, // 46: shingle.v1.FileService.GetFile:input_type -> shingle.v1.GetFileRequest
+	18, // 47: shingle.v1.FileService.ListFiles:input_type -> shingle.v1.ListFilesRequest
+	20, // 48: shingle.v1.FileService.DeleteFile:input_type -> shingle.v1.DeleteFileRequest
+	23, // 49: shingle.v1.FileService.RenameFile:input_type -> shingle.v1.RenameFileRequest
+	25, // 50: shingle.v1.FileService.TruncateFile:input_type -> shingle.v1.TruncateFileRequest
+	27, // 51: shingle.v1.FileService.DeallocateFile:input_type -> shingle.v1.DeallocateFileRequest
+	29, // 52: shingle.v1.FileService.CloneFile:input_type -> shingle.v1.CloneFileRequest
+	31, // 53: shingle.v1.FileService.MapFile:input_type -> shingle.v1.MapFileRequest
+	9,  // 54: shingle.v1.FileService.Write:output_type -> shingle.v1.WriteResponse
+	11, // 55: shingle.v1.FileService.Read:output_type -> shingle.v1.ReadResponse
+	13, // 56: shingle.v1.FileService.Sync:output_type -> shingle.v1.SyncResponse
+	15, // 57: shingle.v1.FileService.CreateFile:output_type -> shingle.v1.CreateFileResponse
+	17, // 58: shingle.v1.FileService.GetFile:output_type -> shingle.v1.GetFileResponse
+	19, // 59: shingle.v1.FileService.ListFiles:output_type -> shingle.v1.ListFilesResponse
+	21, // 60: shingle.v1.FileService.DeleteFile:output_type -> shingle.v1.DeleteFileResponse
+	24, // 61: shingle.v1.FileService.RenameFile:output_type -> shingle.v1.RenameFileResponse
+	26, // 62: shingle.v1.FileService.TruncateFile:output_type -> shingle.v1.TruncateFileResponse
+	28, // 63: shingle.v1.FileService.DeallocateFile:output_type -> shingle.v1.DeallocateFileResponse
+	30, // 64: shingle.v1.FileService.CloneFile:output_type -> shingle.v1.CloneFileResponse
+	32, // 65: shingle.v1.FileService.MapFile:output_type -> shingle.v1.MapFileResponse
+	54, // [54:66] is the sub-list for method output_type
+	42, // [42:54] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_shingle_v1_file_service_proto_init() }
@@ -2397,13 +2992,14 @@ func file_shingle_v1_file_service_proto_init() {
 	file_shingle_v1_file_service_proto_msgTypes[5].OneofWrappers = []any{}
 	file_shingle_v1_file_service_proto_msgTypes[6].OneofWrappers = []any{}
 	file_shingle_v1_file_service_proto_msgTypes[7].OneofWrappers = []any{}
+	file_shingle_v1_file_service_proto_msgTypes[27].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shingle_v1_file_service_proto_rawDesc), len(file_shingle_v1_file_service_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   26,
+			NumEnums:      5,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

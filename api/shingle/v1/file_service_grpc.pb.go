@@ -37,6 +37,8 @@ const (
 	FileService_RenameFile_FullMethodName     = "/shingle.v1.FileService/RenameFile"
 	FileService_TruncateFile_FullMethodName   = "/shingle.v1.FileService/TruncateFile"
 	FileService_DeallocateFile_FullMethodName = "/shingle.v1.FileService/DeallocateFile"
+	FileService_CloneFile_FullMethodName      = "/shingle.v1.FileService/CloneFile"
+	FileService_MapFile_FullMethodName        = "/shingle.v1.FileService/MapFile"
 )
 
 // FileServiceClient is the client API for FileService service.
@@ -98,6 +100,22 @@ type FileServiceClient interface {
 	// Turns a range of a file into a hole that reads as zeros. The size stays. Durable when
 	// answered; whole blocks of 4 KiB give their space back.
 	DeallocateFile(ctx context.Context, in *DeallocateFileRequest, opts ...grpc.CallOption) (*DeallocateFileResponse, error)
+	// Makes a file with the content of another, as it is at one moment of the call, without
+	// copying it: the two share what is stored, which counts once in Usage.used_bytes, until a
+	// write, truncate or deallocate to either cuts their ways apart. What either of them no
+	// longer refers to stays as long as the other does.
+	//
+	// Everything the source has received is made durable first. Attributes, mtime, mode,
+	// compression and content_crc32c are the source's; file_id, generation, create_time and
+	// update_time are the clone's own. Durable when answered: after a crash the new name has
+	// the old or the new content, whole. Works on a store with no space left for data, for it
+	// needs only metadata (else RESOURCE_EXHAUSTED / METADATA_SPACE). Only files can be cloned
+	// (FAILED_PRECONDITION / NOT_A_FILE); a file cloned to its own name is INVALID_ARGUMENT.
+	CloneFile(ctx context.Context, in *CloneFileRequest, opts ...grpc.CallOption) (*CloneFileResponse, error)
+	// Says where a file lies on the device, in pages, as FIEMAP does. Received bytes that are
+	// not durable yet show as DIRTY. The file may change between pages, and what a page says
+	// may be outdated when it arrives; each page is of one moment.
+	MapFile(ctx context.Context, in *MapFileRequest, opts ...grpc.CallOption) (*MapFileResponse, error)
 }
 
 type fileServiceClient struct {
@@ -220,6 +238,26 @@ func (c *fileServiceClient) DeallocateFile(ctx context.Context, in *DeallocateFi
 	return out, nil
 }
 
+func (c *fileServiceClient) CloneFile(ctx context.Context, in *CloneFileRequest, opts ...grpc.CallOption) (*CloneFileResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CloneFileResponse)
+	err := c.cc.Invoke(ctx, FileService_CloneFile_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *fileServiceClient) MapFile(ctx context.Context, in *MapFileRequest, opts ...grpc.CallOption) (*MapFileResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MapFileResponse)
+	err := c.cc.Invoke(ctx, FileService_MapFile_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // FileServiceServer is the server API for FileService service.
 // All implementations must embed UnimplementedFileServiceServer
 // for forward compatibility.
@@ -279,6 +317,22 @@ type FileServiceServer interface {
 	// Turns a range of a file into a hole that reads as zeros. The size stays. Durable when
 	// answered; whole blocks of 4 KiB give their space back.
 	DeallocateFile(context.Context, *DeallocateFileRequest) (*DeallocateFileResponse, error)
+	// Makes a file with the content of another, as it is at one moment of the call, without
+	// copying it: the two share what is stored, which counts once in Usage.used_bytes, until a
+	// write, truncate or deallocate to either cuts their ways apart. What either of them no
+	// longer refers to stays as long as the other does.
+	//
+	// Everything the source has received is made durable first. Attributes, mtime, mode,
+	// compression and content_crc32c are the source's; file_id, generation, create_time and
+	// update_time are the clone's own. Durable when answered: after a crash the new name has
+	// the old or the new content, whole. Works on a store with no space left for data, for it
+	// needs only metadata (else RESOURCE_EXHAUSTED / METADATA_SPACE). Only files can be cloned
+	// (FAILED_PRECONDITION / NOT_A_FILE); a file cloned to its own name is INVALID_ARGUMENT.
+	CloneFile(context.Context, *CloneFileRequest) (*CloneFileResponse, error)
+	// Says where a file lies on the device, in pages, as FIEMAP does. Received bytes that are
+	// not durable yet show as DIRTY. The file may change between pages, and what a page says
+	// may be outdated when it arrives; each page is of one moment.
+	MapFile(context.Context, *MapFileRequest) (*MapFileResponse, error)
 	mustEmbedUnimplementedFileServiceServer()
 }
 
@@ -318,6 +372,12 @@ func (UnimplementedFileServiceServer) TruncateFile(context.Context, *TruncateFil
 }
 func (UnimplementedFileServiceServer) DeallocateFile(context.Context, *DeallocateFileRequest) (*DeallocateFileResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeallocateFile not implemented")
+}
+func (UnimplementedFileServiceServer) CloneFile(context.Context, *CloneFileRequest) (*CloneFileResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CloneFile not implemented")
+}
+func (UnimplementedFileServiceServer) MapFile(context.Context, *MapFileRequest) (*MapFileResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method MapFile not implemented")
 }
 func (UnimplementedFileServiceServer) mustEmbedUnimplementedFileServiceServer() {}
 func (UnimplementedFileServiceServer) testEmbeddedByValue()                     {}
@@ -502,6 +562,42 @@ func _FileService_DeallocateFile_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _FileService_CloneFile_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CloneFileRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(FileServiceServer).CloneFile(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: FileService_CloneFile_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(FileServiceServer).CloneFile(ctx, req.(*CloneFileRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _FileService_MapFile_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MapFileRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(FileServiceServer).MapFile(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: FileService_MapFile_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(FileServiceServer).MapFile(ctx, req.(*MapFileRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // FileService_ServiceDesc is the grpc.ServiceDesc for FileService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -540,6 +636,14 @@ var FileService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeallocateFile",
 			Handler:    _FileService_DeallocateFile_Handler,
+		},
+		{
+			MethodName: "CloneFile",
+			Handler:    _FileService_CloneFile_Handler,
+		},
+		{
+			MethodName: "MapFile",
+			Handler:    _FileService_MapFile_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

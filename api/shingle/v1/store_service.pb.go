@@ -277,6 +277,8 @@ const (
 	BlockGroupClass_BLOCK_GROUP_CLASS_UNSPECIFIED BlockGroupClass = 0
 	// Data of files.
 	BlockGroupClass_BLOCK_GROUP_CLASS_DATA BlockGroupClass = 1
+	// Live data that reclaim has moved.
+	BlockGroupClass_BLOCK_GROUP_CLASS_RELOCATION BlockGroupClass = 2
 )
 
 // Enum value maps for BlockGroupClass.
@@ -284,10 +286,12 @@ var (
 	BlockGroupClass_name = map[int32]string{
 		0: "BLOCK_GROUP_CLASS_UNSPECIFIED",
 		1: "BLOCK_GROUP_CLASS_DATA",
+		2: "BLOCK_GROUP_CLASS_RELOCATION",
 	}
 	BlockGroupClass_value = map[string]int32{
 		"BLOCK_GROUP_CLASS_UNSPECIFIED": 0,
 		"BLOCK_GROUP_CLASS_DATA":        1,
+		"BLOCK_GROUP_CLASS_RELOCATION":  2,
 	}
 )
 
@@ -338,6 +342,8 @@ const (
 	BlockGroupState_BLOCK_GROUP_STATE_READ_ONLY BlockGroupState = 6
 	// Its zone has failed.
 	BlockGroupState_BLOCK_GROUP_STATE_QUARANTINED BlockGroupState = 7
+	// Live data in it is being moved elsewhere, by reclaim.
+	BlockGroupState_BLOCK_GROUP_STATE_RELOCATING BlockGroupState = 8
 )
 
 // Enum value maps for BlockGroupState.
@@ -351,6 +357,7 @@ var (
 		5: "BLOCK_GROUP_STATE_RESETTING",
 		6: "BLOCK_GROUP_STATE_READ_ONLY",
 		7: "BLOCK_GROUP_STATE_QUARANTINED",
+		8: "BLOCK_GROUP_STATE_RELOCATING",
 	}
 	BlockGroupState_value = map[string]int32{
 		"BLOCK_GROUP_STATE_UNSPECIFIED": 0,
@@ -361,6 +368,7 @@ var (
 		"BLOCK_GROUP_STATE_RESETTING":   5,
 		"BLOCK_GROUP_STATE_READ_ONLY":   6,
 		"BLOCK_GROUP_STATE_QUARANTINED": 7,
+		"BLOCK_GROUP_STATE_RELOCATING":  8,
 	}
 )
 
@@ -456,9 +464,12 @@ type GetServerInfoResponse struct {
 	// All writes go through (WriteOptions.nodelalloc).
 	Nodelalloc bool `protobuf:"varint,12,opt,name=nodelalloc,proto3" json:"nodelalloc,omitempty"`
 	// The device.
-	Geometry      *Geometry `protobuf:"bytes,13,opt,name=geometry,proto3" json:"geometry,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Geometry *Geometry `protobuf:"bytes,13,opt,name=geometry,proto3" json:"geometry,omitempty"`
+	// End of the logical addresses, which block groups cover from 0 on; bounds
+	// TrimRequest.start.
+	AddressSpaceEnd uint64 `protobuf:"varint,14,opt,name=address_space_end,json=addressSpaceEnd,proto3" json:"address_space_end,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *GetServerInfoResponse) Reset() {
@@ -580,6 +591,13 @@ func (x *GetServerInfoResponse) GetGeometry() *Geometry {
 		return x.Geometry
 	}
 	return nil
+}
+
+func (x *GetServerInfoResponse) GetAddressSpaceEnd() uint64 {
+	if x != nil {
+		return x.AddressSpaceEnd
+	}
+	return 0
 }
 
 // Bounds of this server. Sizes are bytes.
@@ -927,7 +945,8 @@ type Usage struct {
 	ReservedBytes int64 `protobuf:"varint,5,opt,name=reserved_bytes,json=reservedBytes,proto3" json:"reserved_bytes,omitempty"`
 	// In zones that have failed.
 	QuarantinedBytes int64 `protobuf:"varint,6,opt,name=quarantined_bytes,json=quarantinedBytes,proto3" json:"quarantined_bytes,omitempty"`
-	// Part of zone_unusable that zone resets give back without moving anything.
+	// Part of zone_unusable that zone resets give back without moving anything. See
+	// unusable.relocatable_bytes for what moving gives back.
 	ReclaimableBytes int64 `protobuf:"varint,7,opt,name=reclaimable_bytes,json=reclaimableBytes,proto3" json:"reclaimable_bytes,omitempty"`
 	// Received, not yet durable.
 	DirtyBytes int64 `protobuf:"varint,8,opt,name=dirty_bytes,json=dirtyBytes,proto3" json:"dirty_bytes,omitempty"`
@@ -955,7 +974,22 @@ type Usage struct {
 	// Stored in the records of those files instead of in extents.
 	InlineBytes int64 `protobuf:"varint,19,opt,name=inline_bytes,json=inlineBytes,proto3" json:"inline_bytes,omitempty"`
 	// How many extents.
-	Extents       int64 `protobuf:"varint,20,opt,name=extents,proto3" json:"extents,omitempty"`
+	Extents int64 `protobuf:"varint,20,opt,name=extents,proto3" json:"extents,omitempty"`
+	// Bytes that do not compress which a client can still write, reclaim included: after
+	// packing, and less what the metadata file has no room to describe. An estimate: it falls
+	// with small scattered writes, and grows with data that compresses.
+	WritableEstimateBytes int64 `protobuf:"varint,21,opt,name=writable_estimate_bytes,json=writableEstimateBytes,proto3" json:"writable_estimate_bytes,omitempty"`
+	// Live data is being moved, or zones are being reset, to give space back.
+	ReclaimRunning bool `protobuf:"varint,22,opt,name=reclaim_running,json=reclaimRunning,proto3" json:"reclaim_running,omitempty"`
+	// zone_unusable_bytes by cause.
+	Unusable *UnusableSpace `protobuf:"bytes,23,opt,name=unusable,proto3" json:"unusable,omitempty"`
+	// reserved_bytes by kind.
+	Reserved *ReservedSpace `protobuf:"bytes,24,opt,name=reserved,proto3" json:"reserved,omitempty"`
+	// What total_bytes leaves out, by kind: raw_bytes = total_bytes + all of these.
+	Overhead *OverheadSpace `protobuf:"bytes,25,opt,name=overhead,proto3" json:"overhead,omitempty"`
+	// The block groups by class and kind; only those that there are. Their sums are of whole
+	// block groups, so they count the relocation reserve in.
+	Classes       []*ClassSpace `protobuf:"bytes,26,rep,name=classes,proto3" json:"classes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1130,6 +1164,395 @@ func (x *Usage) GetExtents() int64 {
 	return 0
 }
 
+func (x *Usage) GetWritableEstimateBytes() int64 {
+	if x != nil {
+		return x.WritableEstimateBytes
+	}
+	return 0
+}
+
+func (x *Usage) GetReclaimRunning() bool {
+	if x != nil {
+		return x.ReclaimRunning
+	}
+	return false
+}
+
+func (x *Usage) GetUnusable() *UnusableSpace {
+	if x != nil {
+		return x.Unusable
+	}
+	return nil
+}
+
+func (x *Usage) GetReserved() *ReservedSpace {
+	if x != nil {
+		return x.Reserved
+	}
+	return nil
+}
+
+func (x *Usage) GetOverhead() *OverheadSpace {
+	if x != nil {
+		return x.Overhead
+	}
+	return nil
+}
+
+func (x *Usage) GetClasses() []*ClassSpace {
+	if x != nil {
+		return x.Classes
+	}
+	return nil
+}
+
+// Space that comes back only with a zone reset, in bytes. The first four add up to
+// zone_unusable_bytes; the others say what it takes to get it back.
+type UnusableSpace struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Overwritten, deleted, or cut off.
+	DeadBytes int64 `protobuf:"varint,1,opt,name=dead_bytes,json=deadBytes,proto3" json:"dead_bytes,omitempty"`
+	// Never written: their zone was finished before it was full.
+	TailBytes int64 `protobuf:"varint,2,opt,name=tail_bytes,json=tailBytes,proto3" json:"tail_bytes,omitempty"`
+	// Lost in writes that failed and were made again elsewhere.
+	FailedBytes int64 `protobuf:"varint,3,opt,name=failed_bytes,json=failedBytes,proto3" json:"failed_bytes,omitempty"`
+	// Stand where the relocation reserve should be, while it is lent out.
+	LentBytes int64 `protobuf:"varint,4,opt,name=lent_bytes,json=lentBytes,proto3" json:"lent_bytes,omitempty"`
+	// Part that comes back when live data in the same zones is moved.
+	RelocatableBytes int64 `protobuf:"varint,5,opt,name=relocatable_bytes,json=relocatableBytes,proto3" json:"relocatable_bytes,omitempty"`
+	// Part that does not come back while its zones are read-only or hold a bad block.
+	StuckBytes    int64 `protobuf:"varint,6,opt,name=stuck_bytes,json=stuckBytes,proto3" json:"stuck_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnusableSpace) Reset() {
+	*x = UnusableSpace{}
+	mi := &file_shingle_v1_store_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnusableSpace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnusableSpace) ProtoMessage() {}
+
+func (x *UnusableSpace) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_store_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnusableSpace.ProtoReflect.Descriptor instead.
+func (*UnusableSpace) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *UnusableSpace) GetDeadBytes() int64 {
+	if x != nil {
+		return x.DeadBytes
+	}
+	return 0
+}
+
+func (x *UnusableSpace) GetTailBytes() int64 {
+	if x != nil {
+		return x.TailBytes
+	}
+	return 0
+}
+
+func (x *UnusableSpace) GetFailedBytes() int64 {
+	if x != nil {
+		return x.FailedBytes
+	}
+	return 0
+}
+
+func (x *UnusableSpace) GetLentBytes() int64 {
+	if x != nil {
+		return x.LentBytes
+	}
+	return 0
+}
+
+func (x *UnusableSpace) GetRelocatableBytes() int64 {
+	if x != nil {
+		return x.RelocatableBytes
+	}
+	return 0
+}
+
+func (x *UnusableSpace) GetStuckBytes() int64 {
+	if x != nil {
+		return x.StuckBytes
+	}
+	return 0
+}
+
+// Space that is promised, in bytes; adds up to reserved_bytes.
+type ReservedSpace struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// To received bytes that are not placed yet, at their worst.
+	ReceivedBytes int64 `protobuf:"varint,1,opt,name=received_bytes,json=receivedBytes,proto3" json:"received_bytes,omitempty"`
+	// Placed, and not committed yet.
+	PendingBytes  int64 `protobuf:"varint,2,opt,name=pending_bytes,json=pendingBytes,proto3" json:"pending_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReservedSpace) Reset() {
+	*x = ReservedSpace{}
+	mi := &file_shingle_v1_store_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReservedSpace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReservedSpace) ProtoMessage() {}
+
+func (x *ReservedSpace) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_store_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReservedSpace.ProtoReflect.Descriptor instead.
+func (*ReservedSpace) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ReservedSpace) GetReceivedBytes() int64 {
+	if x != nil {
+		return x.ReceivedBytes
+	}
+	return 0
+}
+
+func (x *ReservedSpace) GetPendingBytes() int64 {
+	if x != nil {
+		return x.PendingBytes
+	}
+	return 0
+}
+
+// Space that can never hold data of files, in bytes.
+type OverheadSpace struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Label zones, whole.
+	LabelBytes int64 `protobuf:"varint,1,opt,name=label_bytes,json=labelBytes,proto3" json:"label_bytes,omitempty"`
+	// A header for each block group on a sequential zone.
+	HeaderBytes int64 `protobuf:"varint,2,opt,name=header_bytes,json=headerBytes,proto3" json:"header_bytes,omitempty"`
+	// Kept for reclaim, so that it can always move live data.
+	RelocationBytes int64 `protobuf:"varint,3,opt,name=relocation_bytes,json=relocationBytes,proto3" json:"relocation_bytes,omitempty"`
+	// Between the capacity of zones and their size.
+	GapBytes int64 `protobuf:"varint,4,opt,name=gap_bytes,json=gapBytes,proto3" json:"gap_bytes,omitempty"`
+	// Zones that no block group lies on, labels apart.
+	UnusedBytes   int64 `protobuf:"varint,5,opt,name=unused_bytes,json=unusedBytes,proto3" json:"unused_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OverheadSpace) Reset() {
+	*x = OverheadSpace{}
+	mi := &file_shingle_v1_store_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OverheadSpace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OverheadSpace) ProtoMessage() {}
+
+func (x *OverheadSpace) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_store_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OverheadSpace.ProtoReflect.Descriptor instead.
+func (*OverheadSpace) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *OverheadSpace) GetLabelBytes() int64 {
+	if x != nil {
+		return x.LabelBytes
+	}
+	return 0
+}
+
+func (x *OverheadSpace) GetHeaderBytes() int64 {
+	if x != nil {
+		return x.HeaderBytes
+	}
+	return 0
+}
+
+func (x *OverheadSpace) GetRelocationBytes() int64 {
+	if x != nil {
+		return x.RelocationBytes
+	}
+	return 0
+}
+
+func (x *OverheadSpace) GetGapBytes() int64 {
+	if x != nil {
+		return x.GapBytes
+	}
+	return 0
+}
+
+func (x *OverheadSpace) GetUnusedBytes() int64 {
+	if x != nil {
+		return x.UnusedBytes
+	}
+	return 0
+}
+
+// The block groups of one class and kind. Sizes are bytes.
+type ClassSpace struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What they are for.
+	Class BlockGroupClass `protobuf:"varint,1,opt,name=class,proto3,enum=shingle.v1.BlockGroupClass" json:"class,omitempty"`
+	// On conventional zones.
+	Conventional bool `protobuf:"varint,2,opt,name=conventional,proto3" json:"conventional,omitempty"`
+	// How many.
+	BlockGroups int64 `protobuf:"varint,3,opt,name=block_groups,json=blockGroups,proto3" json:"block_groups,omitempty"`
+	// Of them, less their headers: the sum of the five below.
+	Capacity int64 `protobuf:"varint,4,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	// Live.
+	Used int64 `protobuf:"varint,5,opt,name=used,proto3" json:"used,omitempty"`
+	// Nothing in them.
+	Free int64 `protobuf:"varint,6,opt,name=free,proto3" json:"free,omitempty"`
+	// Dead or cut off, back after a zone reset. None on conventional zones.
+	ZoneUnusable int64 `protobuf:"varint,7,opt,name=zone_unusable,json=zoneUnusable,proto3" json:"zone_unusable,omitempty"`
+	// Handed out and not yet committed, or freed and not free yet.
+	Pending int64 `protobuf:"varint,8,opt,name=pending,proto3" json:"pending,omitempty"`
+	// In zones that have failed.
+	Quarantined   int64 `protobuf:"varint,9,opt,name=quarantined,proto3" json:"quarantined,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClassSpace) Reset() {
+	*x = ClassSpace{}
+	mi := &file_shingle_v1_store_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClassSpace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClassSpace) ProtoMessage() {}
+
+func (x *ClassSpace) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_store_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClassSpace.ProtoReflect.Descriptor instead.
+func (*ClassSpace) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ClassSpace) GetClass() BlockGroupClass {
+	if x != nil {
+		return x.Class
+	}
+	return BlockGroupClass_BLOCK_GROUP_CLASS_UNSPECIFIED
+}
+
+func (x *ClassSpace) GetConventional() bool {
+	if x != nil {
+		return x.Conventional
+	}
+	return false
+}
+
+func (x *ClassSpace) GetBlockGroups() int64 {
+	if x != nil {
+		return x.BlockGroups
+	}
+	return 0
+}
+
+func (x *ClassSpace) GetCapacity() int64 {
+	if x != nil {
+		return x.Capacity
+	}
+	return 0
+}
+
+func (x *ClassSpace) GetUsed() int64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *ClassSpace) GetFree() int64 {
+	if x != nil {
+		return x.Free
+	}
+	return 0
+}
+
+func (x *ClassSpace) GetZoneUnusable() int64 {
+	if x != nil {
+		return x.ZoneUnusable
+	}
+	return 0
+}
+
+func (x *ClassSpace) GetPending() int64 {
+	if x != nil {
+		return x.Pending
+	}
+	return 0
+}
+
+func (x *ClassSpace) GetQuarantined() int64 {
+	if x != nil {
+		return x.Quarantined
+	}
+	return 0
+}
+
 // Asks what is wrong.
 type ListConditionsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1139,7 +1562,7 @@ type ListConditionsRequest struct {
 
 func (x *ListConditionsRequest) Reset() {
 	*x = ListConditionsRequest{}
-	mi := &file_shingle_v1_store_service_proto_msgTypes[7]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1151,7 +1574,7 @@ func (x *ListConditionsRequest) String() string {
 func (*ListConditionsRequest) ProtoMessage() {}
 
 func (x *ListConditionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shingle_v1_store_service_proto_msgTypes[7]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1164,7 +1587,7 @@ func (x *ListConditionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListConditionsRequest.ProtoReflect.Descriptor instead.
 func (*ListConditionsRequest) Descriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{7}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{11}
 }
 
 // What is wrong now.
@@ -1178,7 +1601,7 @@ type ListConditionsResponse struct {
 
 func (x *ListConditionsResponse) Reset() {
 	*x = ListConditionsResponse{}
-	mi := &file_shingle_v1_store_service_proto_msgTypes[8]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1190,7 +1613,7 @@ func (x *ListConditionsResponse) String() string {
 func (*ListConditionsResponse) ProtoMessage() {}
 
 func (x *ListConditionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shingle_v1_store_service_proto_msgTypes[8]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1203,7 +1626,7 @@ func (x *ListConditionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListConditionsResponse.ProtoReflect.Descriptor instead.
 func (*ListConditionsResponse) Descriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{8}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListConditionsResponse) GetConditions() []*Condition {
@@ -1234,7 +1657,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_shingle_v1_store_service_proto_msgTypes[9]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1246,7 +1669,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_shingle_v1_store_service_proto_msgTypes[9]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1259,7 +1682,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{9}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Condition) GetReason() string {
@@ -1304,70 +1727,6 @@ func (x *Condition) GetSince() *timestamppb.Timestamp {
 	return nil
 }
 
-// A place on a device.
-type ZoneRef struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of the device in the store: "0".
-	Device string `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
-	// Number of the zone.
-	Zone uint32 `protobuf:"varint,2,opt,name=zone,proto3" json:"zone,omitempty"`
-	// Bytes from the start of the zone.
-	Offset        uint64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ZoneRef) Reset() {
-	*x = ZoneRef{}
-	mi := &file_shingle_v1_store_service_proto_msgTypes[10]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ZoneRef) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ZoneRef) ProtoMessage() {}
-
-func (x *ZoneRef) ProtoReflect() protoreflect.Message {
-	mi := &file_shingle_v1_store_service_proto_msgTypes[10]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ZoneRef.ProtoReflect.Descriptor instead.
-func (*ZoneRef) Descriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{10}
-}
-
-func (x *ZoneRef) GetDevice() string {
-	if x != nil {
-		return x.Device
-	}
-	return ""
-}
-
-func (x *ZoneRef) GetZone() uint32 {
-	if x != nil {
-		return x.Zone
-	}
-	return 0
-}
-
-func (x *ZoneRef) GetOffset() uint64 {
-	if x != nil {
-		return x.Offset
-	}
-	return 0
-}
-
 // A zone as the device and the allocator see it.
 type Zone struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1405,7 +1764,7 @@ type Zone struct {
 
 func (x *Zone) Reset() {
 	*x = Zone{}
-	mi := &file_shingle_v1_store_service_proto_msgTypes[11]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1417,7 +1776,7 @@ func (x *Zone) String() string {
 func (*Zone) ProtoMessage() {}
 
 func (x *Zone) ProtoReflect() protoreflect.Message {
-	mi := &file_shingle_v1_store_service_proto_msgTypes[11]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1430,7 +1789,7 @@ func (x *Zone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Zone.ProtoReflect.Descriptor instead.
 func (*Zone) Descriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{11}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Zone) GetDevice() string {
@@ -1548,7 +1907,7 @@ type ListZonesRequest struct {
 
 func (x *ListZonesRequest) Reset() {
 	*x = ListZonesRequest{}
-	mi := &file_shingle_v1_store_service_proto_msgTypes[12]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1560,7 +1919,7 @@ func (x *ListZonesRequest) String() string {
 func (*ListZonesRequest) ProtoMessage() {}
 
 func (x *ListZonesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shingle_v1_store_service_proto_msgTypes[12]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1573,7 +1932,7 @@ func (x *ListZonesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListZonesRequest.ProtoReflect.Descriptor instead.
 func (*ListZonesRequest) Descriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{12}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListZonesRequest) GetConditions() []ZoneCondition {
@@ -1617,7 +1976,7 @@ type ListZonesResponse struct {
 
 func (x *ListZonesResponse) Reset() {
 	*x = ListZonesResponse{}
-	mi := &file_shingle_v1_store_service_proto_msgTypes[13]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1629,7 +1988,7 @@ func (x *ListZonesResponse) String() string {
 func (*ListZonesResponse) ProtoMessage() {}
 
 func (x *ListZonesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shingle_v1_store_service_proto_msgTypes[13]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1642,7 +2001,7 @@ func (x *ListZonesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListZonesResponse.ProtoReflect.Descriptor instead.
 func (*ListZonesResponse) Descriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{13}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListZonesResponse) GetZones() []*Zone {
@@ -1683,14 +2042,19 @@ type BlockGroup struct {
 	// Handed out and not yet committed.
 	Pending uint64 `protobuf:"varint,10,opt,name=pending,proto3" json:"pending,omitempty"`
 	// One a copy.
-	Zones         []*ZoneRef `protobuf:"bytes,11,rep,name=zones,proto3" json:"zones,omitempty"`
+	Zones []*ZoneRef `protobuf:"bytes,11,rep,name=zones,proto3" json:"zones,omitempty"`
+	// Lies on a conventional zone: written anywhere, no header, alloc_offset 0, freed bytes are
+	// free again.
+	Conventional bool `protobuf:"varint,12,opt,name=conventional,proto3" json:"conventional,omitempty"`
+	// Free bytes that the device has been told are free, and that nothing was written to since.
+	Trimmed       uint64 `protobuf:"varint,13,opt,name=trimmed,proto3" json:"trimmed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BlockGroup) Reset() {
 	*x = BlockGroup{}
-	mi := &file_shingle_v1_store_service_proto_msgTypes[14]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1702,7 +2066,7 @@ func (x *BlockGroup) String() string {
 func (*BlockGroup) ProtoMessage() {}
 
 func (x *BlockGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_shingle_v1_store_service_proto_msgTypes[14]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1715,7 +2079,7 @@ func (x *BlockGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockGroup.ProtoReflect.Descriptor instead.
 func (*BlockGroup) Descriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{14}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *BlockGroup) GetBlockGroup() uint32 {
@@ -1795,6 +2159,20 @@ func (x *BlockGroup) GetZones() []*ZoneRef {
 	return nil
 }
 
+func (x *BlockGroup) GetConventional() bool {
+	if x != nil {
+		return x.Conventional
+	}
+	return false
+}
+
+func (x *BlockGroup) GetTrimmed() uint64 {
+	if x != nil {
+		return x.Trimmed
+	}
+	return 0
+}
+
 // Which block groups.
 type ListBlockGroupsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1812,7 +2190,7 @@ type ListBlockGroupsRequest struct {
 
 func (x *ListBlockGroupsRequest) Reset() {
 	*x = ListBlockGroupsRequest{}
-	mi := &file_shingle_v1_store_service_proto_msgTypes[15]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +2202,7 @@ func (x *ListBlockGroupsRequest) String() string {
 func (*ListBlockGroupsRequest) ProtoMessage() {}
 
 func (x *ListBlockGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shingle_v1_store_service_proto_msgTypes[15]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +2215,7 @@ func (x *ListBlockGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlockGroupsRequest.ProtoReflect.Descriptor instead.
 func (*ListBlockGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{15}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListBlockGroupsRequest) GetStates() []BlockGroupState {
@@ -1881,7 +2259,7 @@ type ListBlockGroupsResponse struct {
 
 func (x *ListBlockGroupsResponse) Reset() {
 	*x = ListBlockGroupsResponse{}
-	mi := &file_shingle_v1_store_service_proto_msgTypes[16]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1893,7 +2271,7 @@ func (x *ListBlockGroupsResponse) String() string {
 func (*ListBlockGroupsResponse) ProtoMessage() {}
 
 func (x *ListBlockGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shingle_v1_store_service_proto_msgTypes[16]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1906,7 +2284,7 @@ func (x *ListBlockGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlockGroupsResponse.ProtoReflect.Descriptor instead.
 func (*ListBlockGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{16}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListBlockGroupsResponse) GetBlockGroups() []*BlockGroup {
@@ -1932,7 +2310,7 @@ type GetCountersRequest struct {
 
 func (x *GetCountersRequest) Reset() {
 	*x = GetCountersRequest{}
-	mi := &file_shingle_v1_store_service_proto_msgTypes[17]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1944,7 +2322,7 @@ func (x *GetCountersRequest) String() string {
 func (*GetCountersRequest) ProtoMessage() {}
 
 func (x *GetCountersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shingle_v1_store_service_proto_msgTypes[17]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1957,7 +2335,7 @@ func (x *GetCountersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCountersRequest.ProtoReflect.Descriptor instead.
 func (*GetCountersRequest) Descriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{17}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{20}
 }
 
 // Counts since this run of the engine began.
@@ -1973,7 +2351,7 @@ type GetCountersResponse struct {
 
 func (x *GetCountersResponse) Reset() {
 	*x = GetCountersResponse{}
-	mi := &file_shingle_v1_store_service_proto_msgTypes[18]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1985,7 +2363,7 @@ func (x *GetCountersResponse) String() string {
 func (*GetCountersResponse) ProtoMessage() {}
 
 func (x *GetCountersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shingle_v1_store_service_proto_msgTypes[18]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1998,7 +2376,7 @@ func (x *GetCountersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCountersResponse.ProtoReflect.Descriptor instead.
 func (*GetCountersResponse) Descriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{18}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetCountersResponse) GetBootId() uint64 {
@@ -2021,7 +2399,7 @@ const file_shingle_v1_store_service_proto_rawDesc = "" +
 	"\n" +
 	"\x1eshingle/v1/store_service.proto\x12\n" +
 	"shingle.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dshingle/v1/file_service.proto\"\x16\n" +
-	"\x14GetServerInfoRequest\"\x80\x04\n" +
+	"\x14GetServerInfoRequest\"\xac\x04\n" +
 	"\x15GetServerInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\tR\brevision\x12\x1d\n" +
@@ -2040,7 +2418,8 @@ const file_shingle_v1_store_service_proto_rawDesc = "" +
 	"\n" +
 	"nodelalloc\x18\f \x01(\bR\n" +
 	"nodelalloc\x120\n" +
-	"\bgeometry\x18\r \x01(\v2\x14.shingle.v1.GeometryR\bgeometry\"\x8a\x04\n" +
+	"\bgeometry\x18\r \x01(\v2\x14.shingle.v1.GeometryR\bgeometry\x12*\n" +
+	"\x11address_space_end\x18\x0e \x01(\x04R\x0faddressSpaceEnd\"\x8a\x04\n" +
 	"\x06Limits\x12$\n" +
 	"\x0emax_data_bytes\x18\x01 \x01(\x03R\fmaxDataBytes\x120\n" +
 	"\x14preferred_data_bytes\x18\x02 \x01(\x03R\x12preferredDataBytes\x12,\n" +
@@ -2065,7 +2444,7 @@ const file_shingle_v1_store_service_proto_rawDesc = "" +
 	"\fappend_limit\x18\b \x01(\x03R\vappendLimit\"\x11\n" +
 	"\x0fGetUsageRequest\";\n" +
 	"\x10GetUsageResponse\x12'\n" +
-	"\x05usage\x18\x01 \x01(\v2\x11.shingle.v1.UsageR\x05usage\"\xd7\x05\n" +
+	"\x05usage\x18\x01 \x01(\v2\x11.shingle.v1.UsageR\x05usage\"\x8f\b\n" +
 	"\x05Usage\x12\x1f\n" +
 	"\vtotal_bytes\x18\x01 \x01(\x03R\n" +
 	"totalBytes\x12\x1d\n" +
@@ -2092,7 +2471,45 @@ const file_shingle_v1_store_service_proto_rawDesc = "" +
 	"\rlogical_bytes\x18\x11 \x01(\x03R\flogicalBytes\x12!\n" +
 	"\fstored_bytes\x18\x12 \x01(\x03R\vstoredBytes\x12!\n" +
 	"\finline_bytes\x18\x13 \x01(\x03R\vinlineBytes\x12\x18\n" +
-	"\aextents\x18\x14 \x01(\x03R\aextents\"\x17\n" +
+	"\aextents\x18\x14 \x01(\x03R\aextents\x126\n" +
+	"\x17writable_estimate_bytes\x18\x15 \x01(\x03R\x15writableEstimateBytes\x12'\n" +
+	"\x0freclaim_running\x18\x16 \x01(\bR\x0ereclaimRunning\x125\n" +
+	"\bunusable\x18\x17 \x01(\v2\x19.shingle.v1.UnusableSpaceR\bunusable\x125\n" +
+	"\breserved\x18\x18 \x01(\v2\x19.shingle.v1.ReservedSpaceR\breserved\x125\n" +
+	"\boverhead\x18\x19 \x01(\v2\x19.shingle.v1.OverheadSpaceR\boverhead\x120\n" +
+	"\aclasses\x18\x1a \x03(\v2\x16.shingle.v1.ClassSpaceR\aclasses\"\xdd\x01\n" +
+	"\rUnusableSpace\x12\x1d\n" +
+	"\n" +
+	"dead_bytes\x18\x01 \x01(\x03R\tdeadBytes\x12\x1d\n" +
+	"\n" +
+	"tail_bytes\x18\x02 \x01(\x03R\ttailBytes\x12!\n" +
+	"\ffailed_bytes\x18\x03 \x01(\x03R\vfailedBytes\x12\x1d\n" +
+	"\n" +
+	"lent_bytes\x18\x04 \x01(\x03R\tlentBytes\x12+\n" +
+	"\x11relocatable_bytes\x18\x05 \x01(\x03R\x10relocatableBytes\x12\x1f\n" +
+	"\vstuck_bytes\x18\x06 \x01(\x03R\n" +
+	"stuckBytes\"[\n" +
+	"\rReservedSpace\x12%\n" +
+	"\x0ereceived_bytes\x18\x01 \x01(\x03R\rreceivedBytes\x12#\n" +
+	"\rpending_bytes\x18\x02 \x01(\x03R\fpendingBytes\"\xbe\x01\n" +
+	"\rOverheadSpace\x12\x1f\n" +
+	"\vlabel_bytes\x18\x01 \x01(\x03R\n" +
+	"labelBytes\x12!\n" +
+	"\fheader_bytes\x18\x02 \x01(\x03R\vheaderBytes\x12)\n" +
+	"\x10relocation_bytes\x18\x03 \x01(\x03R\x0frelocationBytes\x12\x1b\n" +
+	"\tgap_bytes\x18\x04 \x01(\x03R\bgapBytes\x12!\n" +
+	"\funused_bytes\x18\x05 \x01(\x03R\vunusedBytes\"\xab\x02\n" +
+	"\n" +
+	"ClassSpace\x121\n" +
+	"\x05class\x18\x01 \x01(\x0e2\x1b.shingle.v1.BlockGroupClassR\x05class\x12\"\n" +
+	"\fconventional\x18\x02 \x01(\bR\fconventional\x12!\n" +
+	"\fblock_groups\x18\x03 \x01(\x03R\vblockGroups\x12\x1a\n" +
+	"\bcapacity\x18\x04 \x01(\x03R\bcapacity\x12\x12\n" +
+	"\x04used\x18\x05 \x01(\x03R\x04used\x12\x12\n" +
+	"\x04free\x18\x06 \x01(\x03R\x04free\x12#\n" +
+	"\rzone_unusable\x18\a \x01(\x03R\fzoneUnusable\x12\x18\n" +
+	"\apending\x18\b \x01(\x03R\apending\x12 \n" +
+	"\vquarantined\x18\t \x01(\x03R\vquarantined\"\x17\n" +
 	"\x15ListConditionsRequest\"O\n" +
 	"\x16ListConditionsResponse\x125\n" +
 	"\n" +
@@ -2104,11 +2521,7 @@ const file_shingle_v1_store_service_proto_rawDesc = "" +
 	"\x06object\x18\x03 \x01(\tR\x06object\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\x16\n" +
 	"\x06advice\x18\x05 \x01(\tR\x06advice\x120\n" +
-	"\x05since\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"M\n" +
-	"\aZoneRef\x12\x16\n" +
-	"\x06device\x18\x01 \x01(\tR\x06device\x12\x12\n" +
-	"\x04zone\x18\x02 \x01(\rR\x04zone\x12\x16\n" +
-	"\x06offset\x18\x03 \x01(\x04R\x06offset\"\xd7\x03\n" +
+	"\x05since\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xd7\x03\n" +
 	"\x04Zone\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\tR\x06device\x12\x12\n" +
 	"\x04zone\x18\x02 \x01(\rR\x04zone\x12\x14\n" +
@@ -2139,7 +2552,7 @@ const file_shingle_v1_store_service_proto_rawDesc = "" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\"c\n" +
 	"\x11ListZonesResponse\x12&\n" +
 	"\x05zones\x18\x01 \x03(\v2\x10.shingle.v1.ZoneR\x05zones\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x86\x03\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc4\x03\n" +
 	"\n" +
 	"BlockGroup\x12\x1f\n" +
 	"\vblock_group\x18\x01 \x01(\rR\n" +
@@ -2156,7 +2569,9 @@ const file_shingle_v1_store_service_proto_rawDesc = "" +
 	"\rzone_unusable\x18\t \x01(\x04R\fzoneUnusable\x12\x18\n" +
 	"\apending\x18\n" +
 	" \x01(\x04R\apending\x12)\n" +
-	"\x05zones\x18\v \x03(\v2\x13.shingle.v1.ZoneRefR\x05zones\"\xbb\x01\n" +
+	"\x05zones\x18\v \x03(\v2\x13.shingle.v1.ZoneRefR\x05zones\x12\"\n" +
+	"\fconventional\x18\f \x01(\bR\fconventional\x12\x18\n" +
+	"\atrimmed\x18\r \x01(\x04R\atrimmed\"\xbb\x01\n" +
 	"\x16ListBlockGroupsRequest\x123\n" +
 	"\x06states\x18\x01 \x03(\x0e2\x1b.shingle.v1.BlockGroupStateR\x06states\x120\n" +
 	"\x14min_unusable_percent\x18\x02 \x01(\rR\x12minUnusablePercent\x12\x1b\n" +
@@ -2196,10 +2611,11 @@ const file_shingle_v1_store_service_proto_rawDesc = "" +
 	"\x14ZONE_USE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rZONE_USE_DATA\x10\x01\x12\x12\n" +
 	"\x0eZONE_USE_LABEL\x10\x02\x12\x19\n" +
-	"\x15ZONE_USE_CONVENTIONAL\x10\x03*\x91\x01\n" +
+	"\x15ZONE_USE_CONVENTIONAL\x10\x03*\x8f\x01\n" +
 	"\x0fBlockGroupClass\x12!\n" +
 	"\x1dBLOCK_GROUP_CLASS_UNSPECIFIED\x10\x00\x12\x1a\n" +
-	"\x16BLOCK_GROUP_CLASS_DATA\x10\x01\"\x04\b\x02\x10\x02\"\x04\b\x03\x10\x03*\x1cBLOCK_GROUP_CLASS_RELOCATION*\x15BLOCK_GROUP_CLASS_LOG*\x8f\x02\n" +
+	"\x16BLOCK_GROUP_CLASS_DATA\x10\x01\x12 \n" +
+	"\x1cBLOCK_GROUP_CLASS_RELOCATION\x10\x02\"\x04\b\x03\x10\x03*\x15BLOCK_GROUP_CLASS_LOG*\xb1\x02\n" +
 	"\x0fBlockGroupState\x12!\n" +
 	"\x1dBLOCK_GROUP_STATE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17BLOCK_GROUP_STATE_EMPTY\x10\x01\x12\x1c\n" +
@@ -2208,7 +2624,8 @@ const file_shingle_v1_store_service_proto_rawDesc = "" +
 	"\x19BLOCK_GROUP_STATE_CLOSING\x10\x04\x12\x1f\n" +
 	"\x1bBLOCK_GROUP_STATE_RESETTING\x10\x05\x12\x1f\n" +
 	"\x1bBLOCK_GROUP_STATE_READ_ONLY\x10\x06\x12!\n" +
-	"\x1dBLOCK_GROUP_STATE_QUARANTINED\x10\a2\xfa\x03\n" +
+	"\x1dBLOCK_GROUP_STATE_QUARANTINED\x10\a\x12 \n" +
+	"\x1cBLOCK_GROUP_STATE_RELOCATING\x10\b2\xfa\x03\n" +
 	"\fStoreService\x12T\n" +
 	"\rGetServerInfo\x12 .shingle.v1.GetServerInfoRequest\x1a!.shingle.v1.GetServerInfoResponse\x12E\n" +
 	"\bGetUsage\x12\x1b.shingle.v1.GetUsageRequest\x1a\x1c.shingle.v1.GetUsageResponse\x12W\n" +
@@ -2230,7 +2647,7 @@ func file_shingle_v1_store_service_proto_rawDescGZIP() []byte {
 }
 
 var file_shingle_v1_store_service_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_shingle_v1_store_service_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_shingle_v1_store_service_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_shingle_v1_store_service_proto_goTypes = []any{
 	(ZoneDialect)(0),                // 0: shingle.v1.ZoneDialect
 	(Severity)(0),                   // 1: shingle.v1.Severity
@@ -2245,62 +2662,71 @@ var file_shingle_v1_store_service_proto_goTypes = []any{
 	(*GetUsageRequest)(nil),         // 10: shingle.v1.GetUsageRequest
 	(*GetUsageResponse)(nil),        // 11: shingle.v1.GetUsageResponse
 	(*Usage)(nil),                   // 12: shingle.v1.Usage
-	(*ListConditionsRequest)(nil),   // 13: shingle.v1.ListConditionsRequest
-	(*ListConditionsResponse)(nil),  // 14: shingle.v1.ListConditionsResponse
-	(*Condition)(nil),               // 15: shingle.v1.Condition
-	(*ZoneRef)(nil),                 // 16: shingle.v1.ZoneRef
-	(*Zone)(nil),                    // 17: shingle.v1.Zone
-	(*ListZonesRequest)(nil),        // 18: shingle.v1.ListZonesRequest
-	(*ListZonesResponse)(nil),       // 19: shingle.v1.ListZonesResponse
-	(*BlockGroup)(nil),              // 20: shingle.v1.BlockGroup
-	(*ListBlockGroupsRequest)(nil),  // 21: shingle.v1.ListBlockGroupsRequest
-	(*ListBlockGroupsResponse)(nil), // 22: shingle.v1.ListBlockGroupsResponse
-	(*GetCountersRequest)(nil),      // 23: shingle.v1.GetCountersRequest
-	(*GetCountersResponse)(nil),     // 24: shingle.v1.GetCountersResponse
-	nil,                             // 25: shingle.v1.GetCountersResponse.CountersEntry
-	(*timestamppb.Timestamp)(nil),   // 26: google.protobuf.Timestamp
-	(Compression)(0),                // 27: shingle.v1.Compression
-	(*durationpb.Duration)(nil),     // 28: google.protobuf.Duration
+	(*UnusableSpace)(nil),           // 13: shingle.v1.UnusableSpace
+	(*ReservedSpace)(nil),           // 14: shingle.v1.ReservedSpace
+	(*OverheadSpace)(nil),           // 15: shingle.v1.OverheadSpace
+	(*ClassSpace)(nil),              // 16: shingle.v1.ClassSpace
+	(*ListConditionsRequest)(nil),   // 17: shingle.v1.ListConditionsRequest
+	(*ListConditionsResponse)(nil),  // 18: shingle.v1.ListConditionsResponse
+	(*Condition)(nil),               // 19: shingle.v1.Condition
+	(*Zone)(nil),                    // 20: shingle.v1.Zone
+	(*ListZonesRequest)(nil),        // 21: shingle.v1.ListZonesRequest
+	(*ListZonesResponse)(nil),       // 22: shingle.v1.ListZonesResponse
+	(*BlockGroup)(nil),              // 23: shingle.v1.BlockGroup
+	(*ListBlockGroupsRequest)(nil),  // 24: shingle.v1.ListBlockGroupsRequest
+	(*ListBlockGroupsResponse)(nil), // 25: shingle.v1.ListBlockGroupsResponse
+	(*GetCountersRequest)(nil),      // 26: shingle.v1.GetCountersRequest
+	(*GetCountersResponse)(nil),     // 27: shingle.v1.GetCountersResponse
+	nil,                             // 28: shingle.v1.GetCountersResponse.CountersEntry
+	(*timestamppb.Timestamp)(nil),   // 29: google.protobuf.Timestamp
+	(Compression)(0),                // 30: shingle.v1.Compression
+	(*durationpb.Duration)(nil),     // 31: google.protobuf.Duration
+	(*ZoneRef)(nil),                 // 32: shingle.v1.ZoneRef
 }
 var file_shingle_v1_store_service_proto_depIdxs = []int32{
-	26, // 0: shingle.v1.GetServerInfoResponse.start_time:type_name -> google.protobuf.Timestamp
+	29, // 0: shingle.v1.GetServerInfoResponse.start_time:type_name -> google.protobuf.Timestamp
 	8,  // 1: shingle.v1.GetServerInfoResponse.limits:type_name -> shingle.v1.Limits
-	27, // 2: shingle.v1.GetServerInfoResponse.default_compression:type_name -> shingle.v1.Compression
+	30, // 2: shingle.v1.GetServerInfoResponse.default_compression:type_name -> shingle.v1.Compression
 	9,  // 3: shingle.v1.GetServerInfoResponse.geometry:type_name -> shingle.v1.Geometry
-	28, // 4: shingle.v1.Limits.default_max_wait:type_name -> google.protobuf.Duration
-	28, // 5: shingle.v1.Limits.staged_write_ttl:type_name -> google.protobuf.Duration
+	31, // 4: shingle.v1.Limits.default_max_wait:type_name -> google.protobuf.Duration
+	31, // 5: shingle.v1.Limits.staged_write_ttl:type_name -> google.protobuf.Duration
 	0,  // 6: shingle.v1.Geometry.dialect:type_name -> shingle.v1.ZoneDialect
 	12, // 7: shingle.v1.GetUsageResponse.usage:type_name -> shingle.v1.Usage
-	15, // 8: shingle.v1.ListConditionsResponse.conditions:type_name -> shingle.v1.Condition
-	1,  // 9: shingle.v1.Condition.severity:type_name -> shingle.v1.Severity
-	26, // 10: shingle.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	2,  // 11: shingle.v1.Zone.condition:type_name -> shingle.v1.ZoneCondition
-	3,  // 12: shingle.v1.Zone.use:type_name -> shingle.v1.ZoneUse
-	2,  // 13: shingle.v1.ListZonesRequest.conditions:type_name -> shingle.v1.ZoneCondition
-	17, // 14: shingle.v1.ListZonesResponse.zones:type_name -> shingle.v1.Zone
-	4,  // 15: shingle.v1.BlockGroup.class:type_name -> shingle.v1.BlockGroupClass
-	5,  // 16: shingle.v1.BlockGroup.state:type_name -> shingle.v1.BlockGroupState
-	16, // 17: shingle.v1.BlockGroup.zones:type_name -> shingle.v1.ZoneRef
-	5,  // 18: shingle.v1.ListBlockGroupsRequest.states:type_name -> shingle.v1.BlockGroupState
-	20, // 19: shingle.v1.ListBlockGroupsResponse.block_groups:type_name -> shingle.v1.BlockGroup
-	25, // 20: shingle.v1.GetCountersResponse.counters:type_name -> shingle.v1.GetCountersResponse.CountersEntry
-	6,  // 21: shingle.v1.StoreService.GetServerInfo:input_type -> shingle.v1.GetServerInfoRequest
-	10, // 22: shingle.v1.StoreService.GetUsage:input_type -> shingle.v1.GetUsageRequest
-	13, // 23: shingle.v1.StoreService.ListConditions:input_type -> shingle.v1.ListConditionsRequest
-	18, // 24: shingle.v1.StoreService.ListZones:input_type -> shingle.v1.ListZonesRequest
-	21, // 25: shingle.v1.StoreService.ListBlockGroups:input_type -> shingle.v1.ListBlockGroupsRequest
-	23, // 26: shingle.v1.StoreService.GetCounters:input_type -> shingle.v1.GetCountersRequest
-	7,  // 27: shingle.v1.StoreService.GetServerInfo:output_type -> shingle.v1.GetServerInfoResponse
-	11, // 28: shingle.v1.StoreService.GetUsage:output_type -> shingle.v1.GetUsageResponse
-	14, // 29: shingle.v1.StoreService.ListConditions:output_type -> shingle.v1.ListConditionsResponse
-	19, // 30: shingle.v1.StoreService.ListZones:output_type -> shingle.v1.ListZonesResponse
-	22, // 31: shingle.v1.StoreService.ListBlockGroups:output_type -> shingle.v1.ListBlockGroupsResponse
-	24, // 32: shingle.v1.StoreService.GetCounters:output_type -> shingle.v1.GetCountersResponse
-	27, // [27:33] is the sub-list for method output_type
-	21, // [21:27] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	13, // 8: shingle.v1.Usage.unusable:type_name -> shingle.v1.UnusableSpace
+	14, // 9: shingle.v1.Usage.reserved:type_name -> shingle.v1.ReservedSpace
+	15, // 10: shingle.v1.Usage.overhead:type_name -> shingle.v1.OverheadSpace
+	16, // 11: shingle.v1.Usage.classes:type_name -> shingle.v1.ClassSpace
+	4,  // 12: shingle.v1.ClassSpace.class:type_name -> shingle.v1.BlockGroupClass
+	19, // 13: shingle.v1.ListConditionsResponse.conditions:type_name -> shingle.v1.Condition
+	1,  // 14: shingle.v1.Condition.severity:type_name -> shingle.v1.Severity
+	29, // 15: shingle.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	2,  // 16: shingle.v1.Zone.condition:type_name -> shingle.v1.ZoneCondition
+	3,  // 17: shingle.v1.Zone.use:type_name -> shingle.v1.ZoneUse
+	2,  // 18: shingle.v1.ListZonesRequest.conditions:type_name -> shingle.v1.ZoneCondition
+	20, // 19: shingle.v1.ListZonesResponse.zones:type_name -> shingle.v1.Zone
+	4,  // 20: shingle.v1.BlockGroup.class:type_name -> shingle.v1.BlockGroupClass
+	5,  // 21: shingle.v1.BlockGroup.state:type_name -> shingle.v1.BlockGroupState
+	32, // 22: shingle.v1.BlockGroup.zones:type_name -> shingle.v1.ZoneRef
+	5,  // 23: shingle.v1.ListBlockGroupsRequest.states:type_name -> shingle.v1.BlockGroupState
+	23, // 24: shingle.v1.ListBlockGroupsResponse.block_groups:type_name -> shingle.v1.BlockGroup
+	28, // 25: shingle.v1.GetCountersResponse.counters:type_name -> shingle.v1.GetCountersResponse.CountersEntry
+	6,  // 26: shingle.v1.StoreService.GetServerInfo:input_type -> shingle.v1.GetServerInfoRequest
+	10, // 27: shingle.v1.StoreService.GetUsage:input_type -> shingle.v1.GetUsageRequest
+	17, // 28: shingle.v1.StoreService.ListConditions:input_type -> shingle.v1.ListConditionsRequest
+	21, // 29: shingle.v1.StoreService.ListZones:input_type -> shingle.v1.ListZonesRequest
+	24, // 30: shingle.v1.StoreService.ListBlockGroups:input_type -> shingle.v1.ListBlockGroupsRequest
+	26, // 31: shingle.v1.StoreService.GetCounters:input_type -> shingle.v1.GetCountersRequest
+	7,  // 32: shingle.v1.StoreService.GetServerInfo:output_type -> shingle.v1.GetServerInfoResponse
+	11, // 33: shingle.v1.StoreService.GetUsage:output_type -> shingle.v1.GetUsageResponse
+	18, // 34: shingle.v1.StoreService.ListConditions:output_type -> shingle.v1.ListConditionsResponse
+	22, // 35: shingle.v1.StoreService.ListZones:output_type -> shingle.v1.ListZonesResponse
+	25, // 36: shingle.v1.StoreService.ListBlockGroups:output_type -> shingle.v1.ListBlockGroupsResponse
+	27, // 37: shingle.v1.StoreService.GetCounters:output_type -> shingle.v1.GetCountersResponse
+	32, // [32:38] is the sub-list for method output_type
+	26, // [26:32] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_shingle_v1_store_service_proto_init() }
@@ -2309,14 +2735,14 @@ func file_shingle_v1_store_service_proto_init() {
 		return
 	}
 	file_shingle_v1_file_service_proto_init()
-	file_shingle_v1_store_service_proto_msgTypes[11].OneofWrappers = []any{}
+	file_shingle_v1_store_service_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shingle_v1_store_service_proto_rawDesc), len(file_shingle_v1_store_service_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   20,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
