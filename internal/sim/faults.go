@@ -1,0 +1,217 @@
+package sim
+
+import (
+	"fmt"
+	"testing/synctest"
+	"time"
+
+	"github.com/shingle-store/shingle/internal/extent"
+	"github.com/shingle-store/shingle/internal/zone"
+	"github.com/shingle-store/shingle/internal/zone/faultdev"
+
+	"github.com/shingle-store/shingle/internal/errdefs"
+)
+
+// calmly lets an event go on with nothing going wrong.
+func (r *run) calmly(ev *event) { r.sched.let(ev, verdict{}) }
+
+// complete lets an event go on: well, with a fault, or with the end of the life.
+func (r *run) complete(ev *event) {
+	l := r.life
+	switch ev.kind {
+	case "client":
+		r.notef("%v", ev)
+		r.calmly(ev)
+		return
+	case "commit":
+		r.completeCommit(ev)
+		return
+	}
+	r.cov.add("device "+ev.kind, 1)
+	if l.ops > 0 {
+		if l.ops--; l.ops == 0 {
+			r.cutAt(ev)
+			return
+		}
+	}
+	if l.stormy && r.c.Rarely(r.cfg.Faults) {
+		r.fault(ev)
+		return
+	}
+	r.notef("%v", ev)
+	r.calmly(ev)
+}
+
+// cutAt cuts the power at a device operation, before or after it takes effect.
+func (r *run) cutAt(ev *event) {
+	if r.c.Below(2) == 0 {
+		r.cov.add("cuts before "+ev.kind, 1)
+		r.cut(true, fmt.Sprintf("before %v", ev))
+		return
+	}
+	r.cov.add("cuts after "+ev.kind, 1)
+	r.sched.let(ev, verdict{after: func() { r.cut(true, fmt.Sprintf("after %v", ev)) }})
+	synctest.Wait()
+}
+
+// fault lets a device operation go wrong.
+func (r *run) fault(ev *event) {
+	l, plan := r.life, r.life.dev.plan
+	l.faults++
+	what := ""
+	media := verdict{err: zone.ErrMedia}
+	v := verdict{}
+	switch ev.kind {
+	case "append", "write":
+		switch what = pick(r.c, "append moves none", "append moves part", "append moves all", "write lost", "append torn", "write misdirected", "zone read-only", "zone offline"); what {
+		case "append moves none":
+			plan.FailAppend(ev.zone, 1, faultdev.MovedNone)
+		case "append moves part":
+			plan.FailAppend(ev.zone, 1, faultdev.MovedPart)
+		case "append moves all":
+			plan.FailAppend(ev.zone, 1, faultdev.MovedAll)
+		case "write lost":
+			plan.SpoilAppend(ev.zone, 1, faultdev.Lost, faultdev.Place{})
+		case "append torn":
+			plan.SpoilAppend(ev.zone, 1, faultdev.Torn, faultdev.Place{})
+		case "write misdirected":
+			over, ok := r.somewhere()
+			if !ok {
+				what = "write lost"
+				plan.SpoilAppend(ev.zone, 1, faultdev.Lost, faultdev.Place{})
+				break
+			}
+			plan.SpoilAppend(ev.zone, 1, faultdev.Misdirected, over)
+		default:
+			if !r.mayFail(ev.zone) {
+				what = "append moves none"
+				plan.FailAppend(ev.zone, 1, faultdev.MovedNone)
+				break
+			}
+			to := zone.ReadOnly
+			if what == "zone offline" {
+				to = zone.Offline
+				r.taintZone(ev.zone)
+			}
+			plan.FailZone(ev.zone, int64(r.c.Below(int(ev.len))), to)
+		}
+	case "read":
+		what = pick(r.c, "read error once", "read error for ever")
+		plan.FailRead(ev.zone, ev.off, ev.len, false)
+		if what == "read error for ever" {
+			at := ev.off + extent.RoundDown(int64(r.c.Below(int(ev.len))))
+			plan.FailRead(ev.zone, at, extent.BlockSize, true)
+			r.taint(faultdev.Place{Zone: ev.zone, Range: extent.Range{Off: at, End: at + extent.BlockSize}})
+		}
+	case "flush":
+		what = pick(r.c, "flush fails", "flush fails but reached")
+		plan.FailFlush(1, what != "flush fails")
+	default:
+		what = ev.kind + " fails"
+		v = media
+	}
+	r.cov.add("faults "+what, 1)
+	r.notef("%v: FAULT %s", ev, what)
+	r.sched.let(ev, v)
+	synctest.Wait()
+	r.taint(plan.Spoiled()...)
+}
+
+// trouble is what happens to the device with nobody asking.
+func (r *run) trouble(pending []*event) {
+	l := r.life
+	l.faults++
+	what := pick(r.c, "stall", "bit rot", "zone read-only at rest", "zone offline at rest", "metadata disk full")
+	switch what {
+	case "stall":
+		if len(pending) == 0 {
+			return
+		}
+		ev := pending[r.c.Below(len(pending))]
+		if ev.kind == "client" {
+			return
+		}
+		d := pick(r.c, time.Second, 10*time.Second, time.Minute)
+		ev.stalled = time.Now().Add(d)
+		r.notef("%v stalls for %v", ev, d)
+	case "bit rot":
+		p, ok := r.somewhere()
+		if !ok {
+			return
+		}
+		p.End = p.Off + extent.BlockSize
+		at := p.Off + int64(r.c.Below(extent.BlockSize))
+		if err := r.mem.Corrupt(p.Zone, at, 1); err != nil {
+			r.failf("corrupt: %v", err)
+		}
+		r.taint(p)
+		r.notef("FAULT bit rot in zone %d at %d", p.Zone, at)
+	case "metadata disk full":
+		l.metadataFull, l.full = true, !l.full
+		r.notef("FAULT metadata disk full: %t", l.full)
+	default:
+		p, ok := r.somewhere()
+		if !ok || !r.mayFail(p.Zone) {
+			return
+		}
+		to := zone.ReadOnly
+		if what == "zone offline at rest" {
+			to = zone.Offline
+			r.taintZone(p.Zone)
+		}
+		if err := r.mem.SetCondition(p.Zone, to); err != nil {
+			r.failf("set condition: %v", err)
+		}
+		r.notef("FAULT %s: zone %d", what, p.Zone)
+	}
+	r.cov.add("faults "+what, 1)
+}
+
+// somewhere chooses a range of whole blocks of data below a write pointer.
+func (r *run) somewhere() (faultdev.Place, bool) {
+	zs, err := r.mem.Report(0, -1)
+	if err != nil {
+		return faultdev.Place{}, false
+	}
+	first := r.cfg.Geometry.Conventional + 2 // past the labels
+	var with []zone.Zone
+	for _, z := range zs[first:] {
+		if z.Condition != zone.Offline && min(z.WP, z.Capacity) > 2*extent.BlockSize {
+			with = append(with, z)
+		}
+	}
+	if len(with) == 0 {
+		return faultdev.Place{}, false
+	}
+	z := with[r.c.Below(len(with))]
+	blocks := int(min(z.WP, z.Capacity) / extent.BlockSize)
+	b := int64(1 + r.c.Below(blocks-1)) // the header is nobody's data
+	n := int64(1 + r.c.Below(blocks-int(b)))
+	return faultdev.Place{Zone: z.Index, Range: extent.Range{Off: b * extent.BlockSize, End: (b + n) * extent.BlockSize}}, true
+}
+
+// mayFail allows two zones to fail for good in a run, and no label.
+func (r *run) mayFail(z int) bool {
+	if z < r.cfg.Geometry.Conventional+2 || r.failing >= 2 {
+		return false
+	}
+	r.failing++
+	return true
+}
+
+func (r *run) taint(places ...faultdev.Place) { r.taints = append(r.taints, places...) }
+
+func (r *run) taintZone(z int) {
+	r.taint(faultdev.Place{Zone: z, Range: extent.Range{End: r.cfg.Geometry.ZoneSize}})
+}
+
+func (r *run) isTainted(z int, off int64) bool {
+	for _, p := range r.taints {
+		if p.Zone == z && off >= p.Off && off < p.End {
+			return true
+		}
+	}
+	return false
+}
+
+var _ = errdefs.Device

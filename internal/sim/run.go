@@ -1,0 +1,436 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math/rand/v2"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing/synctest"
+	"time"
+
+	"github.com/shingle-store/shingle/internal/engine"
+	"github.com/shingle-store/shingle/internal/errdefs"
+	"github.com/shingle-store/shingle/internal/zone"
+	"github.com/shingle-store/shingle/internal/zone/faultdev"
+)
+
+// Result is what a run came to.
+type Result struct {
+	// Err says what was wrong; nil if nothing was.
+	Err error
+	// History is what happened, a line for each thing that went on.
+	History []string
+	// Trace is a checksum of the history: equal for equal runs.
+	Trace uint32
+	// Read is a checksum of what the clients read: for one history under several configurations.
+	Read uint32
+}
+
+// Run does one run in a bubble of testing/synctest, whose main goroutine the caller's is. dir is an
+// empty folder for the metadata. It leaves no goroutine behind unless the engine does, which ends the
+// bubble badly.
+func Run(cfg Config, ch *Choices, dir string, cov *Coverage) Result {
+	r := &run{cfg: cfg, c: ch, cov: cov, meta: filepath.Join(dir, "metadata.db"), regs: newRegisters(sharedNames)}
+	r.do()
+	res := Result{Err: r.err, History: r.history, Read: r.read}
+	for _, line := range r.history {
+		res.Trace = crc32.Update(res.Trace, crc32.IEEETable, []byte(line))
+	}
+	return res
+}
+
+// run is one run. All of it but sched belongs to the bubble's main goroutine.
+type run struct {
+	cfg     Config
+	c       *Choices
+	cov     *Coverage
+	meta    string
+	mem     *zone.Mem
+	sched   sched
+	life    *life
+	clients []*client
+	regs    *registers
+	taints  []faultdev.Place // what a read may rightly find bad
+	failing int              // zones that have failed for good
+	inOrder bool             // the last life was closed in order
+
+	images    [2][]byte // memory for images of the metadata
+	stagedIDs int
+	history   []string
+	read      uint32
+	err       error
+}
+
+// life is the time between an open of the store and its end.
+type life struct {
+	gone   bool // guarded by sched.mu
+	e      *engine.Engine
+	dev    *device
+	faults int  // injected so far
+	stormy bool // there may be some
+	// metadataFull is whether the metadata's disk has been full in this life; full, whether it is.
+	metadataFull, full bool
+	down               bool // it has ended
+	power              bool // and the power with it
+	// ops and commits count down to the end; 0: none.
+	ops, commits int
+	image        []byte // of the metadata, as the end left it
+}
+
+func (r *run) failf(format string, a ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf(format, a...)
+		r.notef("WRONG: %v", r.err)
+	}
+}
+
+func (r *run) failed() bool { return r.err != nil }
+
+func (r *run) notef(format string, a ...any) {
+	r.history = append(r.history, fmt.Sprintf(format, a...))
+}
+
+func (r *run) digest(p []byte) { r.read = crc32.Update(r.read, crc32.IEEETable, p) }
+
+func (r *run) do() {
+	r.c.Step()
+	if !r.format() {
+		return
+	}
+	for i := range r.cfg.Clients {
+		c := newClient(r, i)
+		r.clients = append(r.clients, c)
+		go c.serve()
+	}
+	for i := range r.cfg.Lives {
+		if r.failed() {
+			break
+		}
+		if i > 0 {
+			r.c.Step()
+		}
+		if r.birth() && r.verify() {
+			r.work()
+		}
+		r.death()
+	}
+	r.finale()
+	for _, c := range r.clients {
+		close(c.todo)
+	}
+}
+
+func (r *run) format() bool {
+	var err error
+	if r.mem, err = zone.NewMem(r.cfg.Geometry, zone.MemOptions{Garbage: r.cfg.Garbage}); err == nil {
+		err = engine.Format(engine.FormatOptions{
+			Device: r.mem, MetadataPath: r.meta, UUID: [16]byte{1, 2, 3}, Compression: r.cfg.Compression,
+			MetadataLimit: r.cfg.MetadataLimit, Now: time.Now, MetadataNoSync: true,
+		})
+	}
+	if err != nil {
+		r.failf("format: %v", err)
+	}
+	return err == nil
+}
+
+// options are those of the next life.
+func (r *run) options(l *life) engine.Options {
+	codec := r.cfg.Compression
+	return engine.Options{
+		Device: l.dev, MetadataPath: r.meta, MetadataLimit: r.cfg.MetadataLimit, Compression: &codec,
+		NoDelalloc: r.cfg.NoDelalloc, DirtyLimit: r.cfg.DirtyLimit, MaxWait: maxWait,
+		WritebackAge: r.cfg.WritebackAge, Workers: r.cfg.Workers, Now: time.Now,
+		Random: rand.NewChaCha8([32]byte{byte(len(r.history)), byte(len(r.history) >> 8)}), MetadataNoSync: true,
+		AroundCommit: func(commit func() error) error { return r.commit(l, commit) },
+	}
+}
+
+// newLife chooses how the next life will go.
+func (r *run) newLife() *life {
+	l := &life{stormy: r.cfg.Faults > 0 && r.c.Rarely(2)}
+	l.dev = &device{s: &r.sched, life: l, plan: faultdev.New(r.mem, r.c.Seed())}
+	r.life = l
+	return l
+}
+
+// plot chooses how the life will end: at a device operation, at a commit, or when its steps are over.
+func (r *run) plot() {
+	switch r.c.Below(8) {
+	case 0:
+	case 1, 2, 3:
+		r.life.commits = 1 + r.c.Below(6)
+	default:
+		r.life.ops = 1 + r.c.Below(20)
+	}
+}
+
+// birth opens the store. False means that the life has ended in the middle of it.
+func (r *run) birth() bool {
+	for {
+		l := r.newLife()
+		if r.c.Rarely(6) {
+			l.ops = 1 + r.c.Below(12)
+		}
+		var e *engine.Engine
+		var err error
+		if !r.await("open", func() { e, err = engine.Open(context.Background(), r.options(l)) }, true) {
+			return false
+		}
+		if err == nil {
+			l.e = e
+			if l.down {
+				return false
+			}
+			l.ops = 0
+			r.cov.add("lives begun", 1)
+			r.notef("open")
+			return true
+		}
+		if !l.down && !(l.faults > 0 && errdefs.Is(err, errdefs.Device)) {
+			r.failf("the store does not open: %v", err)
+			return false
+		}
+		r.cov.add("cuts in recovery", 1)
+		r.death()
+		if r.failed() {
+			return false
+		}
+	}
+}
+
+// await runs f in a goroutine and lets what it waits for go on until it returns. With rough the usual
+// choices are made meanwhile, which may end the life; without, everything goes well and in order.
+func (r *run) await(what string, f func(), rough bool) bool {
+	done := make(chan struct{})
+	go func() { f(); close(done) }()
+	began := time.Now()
+	for i := 0; ; i++ {
+		synctest.Wait()
+		select {
+		case <-done:
+			return true
+		default:
+		}
+		pending := r.sched.pending(time.Now().Add(24 * time.Hour))
+		switch {
+		case len(pending) == 0:
+			time.Sleep(20 * time.Millisecond)
+		case rough && !r.life.down:
+			if !r.c.Step() {
+				rough = false
+				continue
+			}
+			r.complete(pending[r.c.Below(len(pending))])
+		default:
+			r.calmly(pending[0])
+		}
+		if i > 50_000 || time.Since(began) > 2*time.Hour {
+			r.failf("%s does not end; goroutines:\n%s", what, stacks())
+			panic(r.err) // nothing can be let go of
+		}
+	}
+}
+
+func stacks() string {
+	buf := make([]byte, 1<<20)
+	buf = buf[:runtime.Stack(buf, true)]
+	var keep []string
+	for _, g := range strings.Split(string(buf), "\n\n") {
+		if strings.Contains(g, "internal/engine") || strings.Contains(g, "internal/store") {
+			keep = append(keep, g)
+		}
+	}
+	return strings.Join(keep, "\n\n")
+}
+
+// work is the middle of a life: clients ask, and things go on, until it ends or has had its steps.
+func (r *run) work() {
+	r.plot()
+	for i := 0; i < r.cfg.Steps && !r.life.down && !r.failed(); i++ {
+		r.settle()
+		if r.life.down || r.failed() || !r.c.Step() {
+			return
+		}
+		r.step()
+	}
+	r.settle()
+}
+
+// settle waits until everything is blocked, and takes in the answers that have come.
+func (r *run) settle() {
+	synctest.Wait()
+	if r.life.down {
+		return
+	}
+	for _, c := range r.clients {
+		if c.op != nil && c.op.over.Load() && !r.failed() {
+			o := c.op
+			o.cancel()
+			r.notef("%v answers %s", o, brief(o.err))
+			o.after(o.err)
+			c.op = nil
+		}
+	}
+	r.checkIdentity()
+}
+
+func brief(err error) string {
+	if err == nil {
+		return "OK"
+	}
+	var e *errdefs.Error
+	if errors.As(err, &e) {
+		return fmt.Sprintf("%v %s", e.Kind, errdefs.ReasonOf(err))
+	}
+	return err.Error()
+}
+
+func (r *run) checkIdentity() {
+	u := r.life.e.Usage()
+	if sum := u.Used + u.Free + u.Unusable + u.Reserved + u.Quarantined; sum != u.Total {
+		r.failf("total %d is not used %d + free %d + unusable %d + reserved %d + quarantined %d = %d",
+			u.Total, u.Used, u.Free, u.Unusable, u.Reserved, u.Quarantined, sum)
+	}
+}
+
+// step lets one thing go on.
+func (r *run) step() {
+	pending := r.sched.pending(time.Now())
+	var idle, busy []*client
+	for _, c := range r.clients {
+		if c.op == nil {
+			idle = append(idle, c)
+		} else {
+			busy = append(busy, c)
+		}
+	}
+	x := r.c.Below(100)
+	switch {
+	case x < 55 && len(pending) > 0:
+		r.complete(pending[r.c.Below(len(pending))])
+	case x < 94 && len(idle) > 0:
+		idle[r.c.Below(len(idle))].begin(r.c)
+	case x == 94 && len(busy) > 0:
+		c := busy[r.c.Below(len(busy))]
+		r.notef("%v is cancelled", c.op)
+		r.cov.add("operations cancelled", 1)
+		c.op.cancel()
+	case x == 95 && r.life.stormy:
+		r.trouble(pending)
+	case x > 95 || len(pending) == 0:
+		d := pick(r.c, time.Millisecond, 20*time.Millisecond, 300*time.Millisecond, 4*time.Second, 15*time.Second)
+		r.notef("%v go by", d)
+		time.Sleep(d)
+	default:
+		r.complete(pending[r.c.Below(len(pending))])
+	}
+}
+
+// verify holds what an open has found against what it may find, and goes on from there.
+func (r *run) verify() bool {
+	l := r.life
+	for _, x := range l.e.Conditions() {
+		legal := r.failing > 0 || len(r.taints) > 0
+		if (x.Severity >= engine.Warning || strings.Contains(x.Reason, "LOSS")) && !legal {
+			r.failf("a legal end has left a condition: %+v", x)
+		}
+	}
+	r.checkIdentity()
+	for _, c := range r.clients {
+		if !r.failed() {
+			c.adopt()
+		}
+	}
+	r.adoptShared()
+	return !r.failed()
+}
+
+// readAll reads a whole file in peace.
+func (r *run) readAll(name string) (got []byte, size int64, err error) {
+	r.await("read "+name, func() {
+		var rd *engine.Reader
+		rd, err = r.life.e.OpenReader(context.Background(), engine.ReadRequest{Ref: engine.Ref{Name: name}})
+		if err != nil {
+			return
+		}
+		defer rd.Close()
+		size = rd.File().Size
+		for {
+			p, perr := rd.Next(context.Background())
+			if errors.Is(perr, io.EOF) {
+				return
+			}
+			if perr != nil {
+				err = perr
+				return
+			}
+			got = append(got, p.Data...)
+			if int64(len(got)) > size+1<<20 {
+				err = fmt.Errorf("%d bytes read of a file of %d, and no end", len(got), size)
+				return
+			}
+		}
+	}, false)
+	return got, size, err
+}
+
+// finale lives once more without faults, and goes through everything.
+func (r *run) finale() {
+	if r.failed() {
+		return
+	}
+	r.life = r.newLife()
+	r.life.stormy = false
+	var err error
+	r.await("open", func() { r.life.e, err = engine.Open(context.Background(), r.options(r.life)) }, false)
+	if err != nil {
+		r.failf("the store does not open at last: %v", err)
+		return
+	}
+	if r.verify() {
+		r.await("sync", func() { _, err = r.life.e.Sync(context.Background(), nil, nil) }, false)
+		u := r.life.e.Usage()
+		switch {
+		case err != nil:
+			r.failf("the last sync: %v", err)
+		case u.Reserved != 0 || u.Dirty != 0:
+			r.failf("%d bytes stay reserved and %d dirty after a sync", u.Reserved, u.Dirty)
+		}
+	}
+	r.await("close", func() {
+		if cerr := r.life.e.Close(context.Background()); err == nil {
+			err = cerr
+		}
+	}, false)
+	if err != nil {
+		r.failf("the last close: %v", err)
+	}
+	if aerr := r.life.dev.plan.Audit(); aerr != nil {
+		r.failf("%v", aerr)
+	}
+	r.check()
+}
+
+// check looks over the store that nobody has open.
+func (r *run) check() {
+	if r.failed() {
+		return
+	}
+	err := engine.Check(context.Background(), engine.CheckOptions{
+		Device: r.mem, MetadataPath: r.meta, MetadataLimit: r.cfg.MetadataLimit, ReadData: len(r.taints) == 0,
+	}, func(p engine.Problem) {
+		if r.failing == 0 || !strings.HasPrefix(p.Object, "zone") && !strings.HasPrefix(p.Object, "block group") {
+			r.failf("check: %v", p)
+		}
+	})
+	if err != nil {
+		r.failf("check: %v", err)
+	}
+	r.cov.add("lives checked", 1)
+}
