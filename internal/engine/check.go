@@ -110,7 +110,7 @@ func (c *check) device(tx *store.Tx) (ours bool) {
 	case d.LabelGeneration > c.super.StartCounter:
 		c.problem("device record", "it is of start %d, the superblock of start %d", d.LabelGeneration, c.super.StartCounter)
 	}
-	l, err := label.Read(c.o.Device)
+	l, other, err := label.ReadBoth(c.o.Device)
 	switch {
 	case errdefs.Is(err, errdefs.NotFound):
 		foreign("label", "the device holds no Shingle label: it is not the one that the metadata is about, or was erased")
@@ -123,6 +123,8 @@ func (c *check) device(tx *store.Tx) (ours bool) {
 	case l.ZoneSize != c.geo.ZoneSize || l.Zones != c.geo.Zones || l.Dialect != c.geo.Dialect:
 		c.problem("label", "it was written for %d zones of %d bytes and dialect %d; the device shows %d of %d and dialect %d",
 			l.Zones, l.ZoneSize, l.Dialect, c.geo.Zones, c.geo.ZoneSize, c.geo.Dialect)
+	case l.Generation == d.OtherLabel && other == 0 && d.OtherLabel < d.LabelGeneration:
+		c.problem("label", "the one of start %d cannot be read; there is the one before it", d.LabelGeneration)
 	case l.Generation < d.LabelGeneration:
 		c.problem("label", "it is from start %d, the metadata from start %d: the device looks like an old copy", l.Generation, d.LabelGeneration)
 	case l.Generation > c.super.StartCounter+1:

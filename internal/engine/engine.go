@@ -200,6 +200,7 @@ func (e *Engine) Close(ctx context.Context) error {
 		if gerr := e.group.Close(); err == nil {
 			err = gerr
 		}
+		e.ranges.Wait() // a flush that failed in the group's last batch has them placed again
 		e.pool.Close()
 		if err == nil && e.failed() == nil {
 			err = e.st.UpdateFreeing(func(tx *store.Tx) error {

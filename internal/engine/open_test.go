@@ -10,6 +10,7 @@ import (
 
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/store"
+	"github.com/shingle-store/shingle/internal/zone/label"
 )
 
 // TestOneMakesTheFile has streams race for a name that must not exist.
@@ -94,5 +95,50 @@ func TestIDsAfterFailedChange(t *testing.T) {
 		return nil
 	}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestDamagedLabel ruins the latest label: the store opens with the one before, says so, and the next
+// label mends it. With both ruined it is refused.
+func TestDamagedLabel(t *testing.T) {
+	b := newFaultBench(t, smallZNS, Options{})
+	e := b.open()
+	put(t, e, "f", []byte("small"))
+	e = b.reopen()
+	ruin := func(generation uint64) {
+		t.Helper()
+		for z := range 2 {
+			p := make([]byte, 4096)
+			if err := b.mem.ReadAt(z, 0, p); err != nil {
+				t.Fatal(err)
+			}
+			if l, err := label.DecodeLabel(p); err == nil && l.Generation == generation {
+				if err := b.mem.Corrupt(z, 100, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	starts := e.starts
+	if err := e.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	ruin(starts)
+	e = b.open()
+	if c := e.Conditions(); len(c) != 1 || c[0].Reason != "LABEL_DAMAGED" {
+		t.Fatalf("conditions: %+v", c)
+	}
+	sameFile(t, e, "f", []byte("small"))
+	e = b.reopen()
+	if c := e.Conditions(); len(c) != 0 {
+		t.Fatalf("the damage was not mended: %+v", c)
+	}
+	if err := e.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	ruin(e.starts)
+	ruin(e.starts - 1)
+	if _, err := Open(context.Background(), b.options()); !errdefs.Is(err, errdefs.Corruption) {
+		t.Fatalf("with both labels ruined: %v", err)
 	}
 }

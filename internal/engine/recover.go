@@ -96,7 +96,7 @@ func (e *Engine) checkDevice(super store.Superblock, dev store.Device) error {
 	refuse := func(format string, a ...any) error {
 		return errdefs.New(errdefs.Precondition, errdefs.ReasonDeviceMismatch, "engine.Open", "device", fmt.Sprintf(format, a...))
 	}
-	l, err := label.Read(e.dev)
+	l, other, err := label.ReadBoth(e.dev)
 	if errdefs.Is(err, errdefs.NotFound) {
 		return refuse("the device holds no Shingle label, but the metadata %s belongs to store %s: give the right --device, or restore the device", e.o.MetadataPath, uuid.UUID(super.StoreUUID))
 	} else if err != nil {
@@ -109,6 +109,11 @@ func (e *Engine) checkDevice(super store.Superblock, dev store.Device) error {
 		return refuse("the device is number %d of its store, number %d is wanted", l.Device, dev.Number)
 	case l.ZoneSize != e.geo.ZoneSize || l.Zones != e.geo.Zones || l.Dialect != e.geo.Dialect:
 		return refuse("the device was formatted with %d zones of %d bytes and shows %d of %d: it was moved to other hardware or opened with another geometry: give the --device it was formatted as", l.Zones, l.ZoneSize, e.geo.Zones, e.geo.ZoneSize)
+	case l.Generation == dev.OtherLabel && other == 0 && dev.OtherLabel < dev.LabelGeneration:
+		e.cond.set(Condition{
+			Reason: "LABEL_DAMAGED", Severity: Warning, Object: "devices/0", Since: e.o.Now(),
+			Message: fmt.Sprintf("the label of start %d cannot be read; the one before it was taken, and a new one written over the damage", dev.LabelGeneration),
+		})
 	case l.Generation < dev.LabelGeneration && !e.labelZoneFailed():
 		return refuse("the device is stale: its label is from start %d, the metadata from start %d; it looks like an old copy of the device: put the latest one back", l.Generation, dev.LabelGeneration)
 	case l.Generation > super.StartCounter+1:
@@ -249,10 +254,19 @@ func (e *Engine) beginRun(dev store.Device) error {
 	})
 	switch {
 	case err == nil:
-		dev.LabelGeneration = e.starts
-	case failed:
+		dev.LabelGeneration, dev.OtherLabel = e.starts, 0
+		if _, other, rerr := label.ReadBoth(e.dev); rerr == nil {
+			dev.OtherLabel = other
+		}
+	case failed || errdefs.Is(err, errdefs.Device):
 		// The label that can be read stays the device's; the record says which one that is.
 		e.o.Logger.Warn("the label cannot be written", "error", err)
+		if !failed {
+			e.cond.set(Condition{
+				Reason: "LABEL_NOT_WRITTEN", Severity: Warning, Object: "devices/0", Since: e.o.Now(),
+				Message: fmt.Sprintf("the label of this start could not be written, so a stale copy of the device may not be recognised: %v", err),
+			})
+		}
 	default:
 		return err
 	}

@@ -64,11 +64,18 @@ func (r *run) adoptShared() {
 		if r.failed() {
 			return
 		}
+		if !whole { // what the rest of it is, nobody can say any more
+			got = nil
+			r.await("delete", func() {
+				_, err = r.life.e.Delete(context.Background(), engine.DeleteRequest{Name: name})
+			}, false)
+			if err != nil {
+				r.failf("delete %s, which has a bad block: %v", name, err)
+				return
+			}
+		}
 		for b := range sharedBlocks {
 			at := b * extent.BlockSize
-			if !whole && at+extent.BlockSize > len(got) {
-				break
-			}
 			r.regs.adopt(name, b, got[min(at, len(got)):min(at+extent.BlockSize, len(got))])
 		}
 	}

@@ -263,6 +263,8 @@ func (c *client) adopt() {
 				return
 			}
 			continue
+		case m.bad:
+			continue
 		case mine && o.what == "put" && prefixOf(got, o.data, sizes[name]):
 			continue
 		case mine && o.what == "truncate" && prefixOf(got, resized(m.cur, o.off), sizes[name]):

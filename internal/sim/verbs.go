@@ -287,7 +287,7 @@ func (c *client) planRead(ch *Choices, name string, size int) *op {
 	o.run = func(ctx context.Context) error { return c.read(ctx, o, l, length, holes) }
 	o.after = func(err error) {
 		whole := c.took(o, m == nil, errdefs.NotFound)
-		if m == nil || c.r.failed() {
+		if m == nil || m.bad || c.r.failed() {
 			return
 		}
 		want := m.cur[min(o.off, int64(len(m.cur))):]
@@ -317,7 +317,7 @@ func (c *client) planLook(ch *Choices, name string) *op {
 			return err
 		}
 		o.after = func(error) {
-			if c.took(o, m == nil, errdefs.NotFound) && f.Size != int64(len(m.cur)) {
+			if c.took(o, m == nil, errdefs.NotFound) && !m.bad && f.Size != int64(len(m.cur)) {
 				c.r.failf("%v: size %d, want %d", o, f.Size, len(m.cur))
 			}
 		}

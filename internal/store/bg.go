@@ -17,6 +17,7 @@ type Device struct {
 	Zones           uint32
 	Dialect         uint8  // 1 ZNS, 2 SMR
 	Conventional    uint32 // number of conventional zones
+	OtherLabel      uint64 // generation of the label in the other label zone; 0: none
 }
 
 func (d *Device) encode() []byte {
@@ -26,7 +27,8 @@ func (d *Device) encode() []byte {
 	b = putUint(b, 3, uint64(d.ZoneSize))
 	b = putUint(b, 4, uint64(d.Zones))
 	b = putUint(b, 5, uint64(d.Dialect))
-	return putUint(b, 6, uint64(d.Conventional))
+	b = putUint(b, 6, uint64(d.Conventional))
+	return putUint(b, 7, d.OtherLabel)
 }
 
 func decodeDevice(key, p []byte) (d Device, err error) {
@@ -48,6 +50,8 @@ func decodeDevice(key, p []byte) (d Device, err error) {
 			return number(f, &d.Dialect, max8)
 		case 6:
 			return number(f, &d.Conventional, max32)
+		case 7:
+			return number(f, &d.OtherLabel, max64)
 		}
 		return nil
 	})

@@ -41,7 +41,7 @@ func samples() []sample {
 	sb := Superblock{FormatVersion: 1, Compatible: 1 << 63, ReadOnlyCompatible: 2, Incompatible: 4, StoreUUID: [16]byte{15: 9},
 		ZoneSize: 1 << 28, Created: 5, StartCounter: 6, NodeIDLimit: 7, CommitSequence: 1 << 40, DefaultCompression: extent.CodecZstd,
 		RelocationReserve: 8, Clean: true, Totals: Totals{Files: 9, Logical: -1 << 63, Stored: 10, Inline: 11, Extents: -1}}
-	dev := Device{Number: 3, UUID: [16]byte{1}, LabelGeneration: 1 << 50, ZoneSize: 4096, Zones: 75000, Dialect: 2, Conventional: 4}
+	dev := Device{Number: 3, UUID: [16]byte{1}, LabelGeneration: 1 << 50, OtherLabel: 1<<50 - 1, ZoneSize: 4096, Zones: 75000, Dialect: 2, Conventional: 4}
 	bg := BlockGroup{Slot: 70000, Kind: 1, Class: 2, Generation: 3, AllocOffset: 1 << 20, LiveBytes: 1 << 19,
 		Places: []Place{{0, 0}, {1, 2}}, Capacity: 1 << 28, Flags: BGFinished | BGQuarantined}
 	zero := Node{ID: 2, Kind: Directory}

@@ -1,6 +1,7 @@
 package label
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -24,16 +25,23 @@ func Zones(g zone.Geometry) (a, b int, err error) {
 // Precondition if the device was written by a later version, Device if it cannot be read.
 // A zone that cannot be read counts as damaged while the other one has a label.
 func Read(dev zone.Device) (Label, error) {
-	l, _, err := read(dev)
+	l, _, _, err := read(dev)
 	return l, err
 }
 
+// ReadBoth is Read, and returns the generation of the label in the other label zone: 0 if that one
+// holds no valid label, in which case it may have held one that was later.
+func ReadBoth(dev zone.Device) (latest Label, other uint64, err error) {
+	latest, _, other, err = read(dev)
+	return latest, other, err
+}
+
 // read also returns the zone to write the next label to: not the one that holds the latest.
-func read(dev zone.Device) (latest Label, next int, err error) {
+func read(dev zone.Device) (latest Label, next int, other uint64, err error) {
 	const op = "label.Read"
 	a, b, err := Zones(dev.Geometry())
 	if err != nil {
-		return Label{}, 0, err
+		return Label{}, 0, 0, err
 	}
 	found, next := false, a
 	var worst error
@@ -41,11 +49,13 @@ func read(dev zone.Device) (latest Label, next int, err error) {
 		l, err := readZone(dev, z)
 		switch {
 		case err == nil && (!found || l.Generation > latest.Generation):
+			other = latest.Generation
 			latest, found, next = l, true, a+b-z
 		case err == nil:
+			other = l.Generation
 		case errdefs.Is(err, errdefs.Precondition):
 			// A later version took this device over; what it left of the old label is stale.
-			return Label{}, 0, err
+			return Label{}, 0, 0, err
 		case errdefs.Is(err, errdefs.NotFound):
 		case worst == nil || errdefs.Is(err, errdefs.Device):
 			worst = errdefs.Wrap(errdefs.KindOf(err), errdefs.ReasonOf(err), op, fmt.Sprintf("zone %d", z), err)
@@ -53,11 +63,11 @@ func read(dev zone.Device) (latest Label, next int, err error) {
 	}
 	switch {
 	case found:
-		return latest, next, nil
+		return latest, next, other, nil
 	case worst != nil:
-		return Label{}, next, worst
+		return Label{}, next, 0, worst
 	}
-	return Label{}, next, errdefs.New(errdefs.NotFound, "", op, fmt.Sprintf("zones %d and %d", a, b),
+	return Label{}, next, 0, errdefs.New(errdefs.NotFound, "", op, fmt.Sprintf("zones %d and %d", a, b),
 		"the device holds no Shingle label")
 }
 
@@ -70,7 +80,11 @@ func readZone(dev zone.Device, z int) (Label, error) {
 		return Label{}, errdefs.New(errdefs.NotFound, "", "label.Read", fmt.Sprintf("zone %d", z), "empty")
 	}
 	b := aligned()
-	if err := dev.ReadAt(z, 0, b); err != nil {
+	err = dev.ReadAt(z, 0, b)
+	if err != nil {
+		err = dev.ReadAt(z, 0, b) // what passes is no damage
+	}
+	if err != nil {
 		return Label{}, err
 	}
 	return DecodeLabel(b)
@@ -82,14 +96,15 @@ func readZone(dev zone.Device, z int) (Label, error) {
 // an append and its finish, and then the zone still holds an active slot. For a label of the
 // generation that the device has already that is all there is to do; a lower one is refused
 // (Precondition), or Read would not see it. The device needs one free active and open slot.
-// After an error the old label is still there; the new one may be, too.
+// The new label is read back, for a device may lose a write without a word. After an error the old
+// label is still there; the new one may be, too.
 func Write(dev zone.Device, l Label) error {
 	const op = "label.Write"
 	b := EncodeLabel(l)
 	if _, err := DecodeLabel(b); err != nil {
 		return errdefs.Wrap(errdefs.InvalidArgument, "", op, "", err)
 	}
-	old, z, err := read(dev)
+	old, z, _, err := read(dev)
 	switch {
 	case err == nil && old.Generation > l.Generation:
 		return errdefs.New(errdefs.Precondition, errdefs.ReasonDeviceMismatch, op, fmt.Sprintf("zone %d", z),
@@ -114,7 +129,14 @@ func Write(dev zone.Device, l Label) error {
 	if err := dev.Finish(z); err != nil {
 		return err
 	}
-	return dev.Flush()
+	if err := dev.Flush(); err != nil {
+		return err
+	}
+	if got, err := readZone(dev, z); err != nil || got != l {
+		return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, op, fmt.Sprintf("zone %d", z),
+			fmt.Errorf("the label that was written does not read back: %w", errors.Join(err, zone.ErrMedia)))
+	}
+	return nil
 }
 
 // settle finishes label zones that a crash left active.
