@@ -106,19 +106,22 @@ func Format(o FormatOptions) error {
 	if err := o.Device.Flush(); err != nil {
 		return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, op, "flush", err)
 	}
-	err = label.Write(o.Device, label.Label{Store: o.UUID, Devices: 1, Generation: 1, ZoneSize: g.ZoneSize, Zones: g.Zones, Dialect: g.Dialect})
-	if err != nil {
-		return err
+	// Both label zones get one, so that a bad block in either does not keep the new store shut.
+	for generation := range uint64(2) {
+		err = label.Write(o.Device, label.Label{Store: o.UUID, Devices: 1, Generation: generation + 1, ZoneSize: g.ZoneSize, Zones: g.Zones, Dialect: g.Dialect})
+		if err != nil {
+			return err
+		}
 	}
 	limits := Options{MetadataLimit: o.MetadataLimit}
 	limits.setDefaults(g)
 	return store.Create(o.MetadataPath, store.Init{
 		Superblock: store.Superblock{
-			FormatVersion: store.FormatVersion, StoreUUID: o.UUID, ZoneSize: g.ZoneSize, Created: o.Now().UnixNano(), StartCounter: 1,
+			FormatVersion: store.FormatVersion, StoreUUID: o.UUID, ZoneSize: g.ZoneSize, Created: o.Now().UnixNano(), StartCounter: 2,
 			NodeIDLimit: store.RootID + 1, DefaultCompression: o.Compression, RelocationReserve: alloc.DefaultReserve(books), Clean: true,
 		},
 		Devices: []store.Device{{
-			UUID: o.UUID, ZoneSize: g.ZoneSize, Zones: uint32(g.Zones), Dialect: uint8(g.Dialect), Conventional: uint32(g.Conventional),
+			UUID: o.UUID, LabelGeneration: 2, OtherLabel: 1, ZoneSize: g.ZoneSize, Zones: uint32(g.Zones), Dialect: uint8(g.Dialect), Conventional: uint32(g.Conventional),
 		}},
 		BlockGroups: groups,
 	}, store.Options{MaxBytes: limits.MetadataLimit, NoSync: o.MetadataNoSync})

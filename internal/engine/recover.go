@@ -103,6 +103,14 @@ func (e *Engine) checkDevice(super store.Superblock, dev store.Device) error {
 		return err
 	}
 	switch {
+	case l.Generation < e.starts:
+		e.labelBefore = l.Generation // the next one goes to the other zone
+	case other != 0:
+		e.labelBefore = other
+	default:
+		e.labelBefore = dev.LabelGeneration
+	}
+	switch {
 	case l.Store != super.StoreUUID:
 		return refuse("the device belongs to store %s, the metadata to store %s: give the --device and --data that belong together", uuid.UUID(l.Store), uuid.UUID(super.StoreUUID))
 	case l.Device != dev.Number:
@@ -254,10 +262,7 @@ func (e *Engine) beginRun(dev store.Device) error {
 	})
 	switch {
 	case err == nil:
-		dev.LabelGeneration, dev.OtherLabel = e.starts, 0
-		if _, other, rerr := label.ReadBoth(e.dev); rerr == nil {
-			dev.OtherLabel = other
-		}
+		dev.LabelGeneration, dev.OtherLabel = e.starts, e.labelBefore
 	case failed || errdefs.Is(err, errdefs.Device):
 		// The label that can be read stays the device's; the record says which one that is.
 		e.o.Logger.Warn("the label cannot be written", "error", err)

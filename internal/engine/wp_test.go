@@ -358,8 +358,12 @@ func TestWrongDevice(t *testing.T) {
 			t.Fatal(err)
 		}
 		change(&l)
-		if err := label.Write(m, l); err != nil {
-			t.Fatal(err)
+		for _, before := range []uint64{1, 0} { // a copy has both of its labels
+			w := l
+			w.Generation -= before
+			if err := label.Write(m, w); err != nil {
+				t.Fatal(err)
+			}
 		}
 		return m
 	}
