@@ -20,9 +20,18 @@ type Options struct {
 	// MaxActive is how many zones this allocator may hold active at once; 0: the device has
 	// no limit, and the allocator keeps to 8.
 	MaxActive int
+	// RelocationActive is how many zones may be active beyond that for ClassRelocation alone, so
+	// that it has an active zone of its own whatever data holds. 0: it shares data's budget, and
+	// where data has spent that, data's block groups.
+	RelocationActive int
 	// Reserve is how many bytes of free space are kept for relocation (see the package
 	// comment). The usual figure is DefaultReserve.
 	Reserve int64
+	// Watch, unless nil, is told of each block group that live data could be moved out of, and
+	// again whenever its figures change, in bytes: live ones, and dead ones that a reset would
+	// bring back. movable is false when it stops being one. It is called with the allocator's
+	// mutex held and must neither wait nor call back.
+	Watch func(slot uint32, live, dead int64, movable bool)
 }
 
 // DefaultReserve returns the relocation reserve for the block groups in bytes: the usable
@@ -48,7 +57,9 @@ func DefaultReserve(groups []BlockGroup) int64 {
 // only as much as the books allow and is counted in Stats.Mismatches: it means damaged
 // metadata or a bug, and must not take the engine down.
 type Allocator struct {
-	budget  int
+	budget  int // of all classes
+	spare   int // the part of budget that only relocation may use
+	watch   func(slot uint32, live, dead int64, movable bool)
 	reserve int64
 	usable  int64 // sum over all block groups, capacity less header
 
@@ -58,6 +69,7 @@ type Allocator struct {
 	reserved  int64   // promised by Reserve, not yet granted
 	lent      int64   // granted to relocation out of its half of the reserve, not yet won back
 	active    int     // groups that hold an active slot
+	moving    int     // of them, those opened for relocation
 	opening   [classes]int
 	lists     [classes][]uint32 // Active, opened, with room, in the order of opening
 	closing   []uint32          // in the order of failure
@@ -79,14 +91,14 @@ type Allocator struct {
 // Precondition / DEVICE_TOO_SMALL (nothing left beside the reserve).
 func New(o Options) (*Allocator, error) {
 	const op = "alloc.New"
-	if o.MaxActive < 0 {
+	if o.MaxActive < 0 || o.RelocationActive < 0 {
 		return nil, errdefs.Invalid(op, "max_active", "negative")
 	}
 	if o.Reserve < 0 || o.Reserve%extent.BlockSize != 0 {
 		return nil, errdefs.Invalid(op, "reserve", "must be a multiple of the block, and not negative")
 	}
 	a := &Allocator{
-		budget: o.MaxActive, reserve: o.Reserve,
+		budget: o.MaxActive, spare: o.RelocationActive, reserve: o.Reserve, watch: o.Watch,
 		groups: make([]group, len(o.BlockGroups)),
 		empty:  newSlotSet(len(o.BlockGroups)),
 		dead:   newSlotSet(len(o.BlockGroups)),
@@ -94,6 +106,7 @@ func New(o Options) (*Allocator, error) {
 	if a.budget == 0 {
 		a.budget = unlimitedActive
 	}
+	a.budget += a.spare
 	var open []uint32
 	for i := range o.BlockGroups {
 		b := &o.BlockGroups[i]
@@ -132,7 +145,7 @@ func New(o Options) (*Allocator, error) {
 // adoptLocked lists the recovered Active block groups, or closes what is over the budget.
 func (a *Allocator) adoptLocked(open []uint32) {
 	keep := open
-	if over := len(open) + a.active - a.budget; over > 0 {
+	if over := len(open) + a.active - (a.budget - a.spare); over > 0 {
 		keep = slices.Clone(open)
 		slices.SortStableFunc(keep, func(x, y uint32) int {
 			return int(min(1, max(-1, a.groups[y].room()-a.groups[x].room())))
@@ -205,13 +218,26 @@ func (a *Allocator) unsettleLocked(g *group) { a.sum.add(g.figures(), -1) }
 func (a *Allocator) settleLocked(slot uint32, g *group) {
 	a.sum.add(g.figures(), 1)
 	a.empty.set(slot, g.state == Empty)
-	a.dead.set(slot, g.state == Full && g.idle())
+	a.dead.set(slot, g.state == Full && g.idle() && g.pins == 0)
+	a.watchLocked(slot, g)
+}
+
+// budgetLocked returns how many zones may be active for a zone to be opened for the class.
+func (a *Allocator) budgetLocked(c Class) int {
+	if c == ClassRelocation {
+		return a.budget
+	}
+	// What relocation holds of its part is not data's to use.
+	return a.budget - max(0, a.spare-a.moving)
 }
 
 func (a *Allocator) holdLocked(g *group) {
 	if !g.holds {
 		g.holds = true
 		a.active++
+		if g.class == ClassRelocation {
+			a.moving++
+		}
 		a.stats.PeakActive = max(a.stats.PeakActive, a.active)
 	}
 }
@@ -220,6 +246,9 @@ func (a *Allocator) releaseLocked(g *group) {
 	if g.holds {
 		g.holds = false
 		a.active--
+		if g.class == ClassRelocation {
+			a.moving--
+		}
 	}
 }
 

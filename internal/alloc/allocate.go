@@ -80,10 +80,10 @@ func (a *Allocator) Allocate(c Class, want int64) (Grant, Outcome) {
 	}
 	if _, whole, ok := a.pickLocked(c, &examined); ok {
 		// Own room is used up: what is listed belongs to other classes.
-		if a.active < a.budget && (whole || a.listed == 0) {
+		if a.active < a.budgetLocked(c) && (whole || a.listed == 0) {
 			return Grant{}, NeedsOpen
 		}
-		if a.active >= a.budget && a.active > a.listed {
+		if a.active >= a.budgetLocked(c) && a.active > a.listed {
 			return Grant{}, Busy
 		}
 	}
@@ -199,6 +199,7 @@ func (a *Allocator) Fail(gr Grant) {
 	}
 	n := a.takeLocked(gr.Length, g.pending)
 	g.pending -= n
+	g.failed += n
 	if gr.Class.reserves() {
 		a.reserved += n
 	}

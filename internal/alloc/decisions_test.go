@@ -20,7 +20,7 @@ type script struct {
 
 // TestDecisions runs testdata. Commands:
 //
-//	new groups=N blocks=CAPACITY [last=CAPACITY] [reserve=N] [max=N]
+//	new groups=N blocks=CAPACITY [last=CAPACITY] [reserve=N] [max=N] [spare=N]
 //	    input lines: SLOT STATE CLASS OFFSET LIVE, for block groups that are not empty
 //	run
 //	    input lines: the calls, each echoed with its answer
@@ -50,16 +50,17 @@ func TestDecisions(t *testing.T) {
 }
 
 func (s *script) build(t *testing.T, d *datadriven.TestData) string {
-	var n, blocks, last, reserve, limit int
+	var n, blocks, last, reserve, limit, spare int
 	d.ScanArgs(t, "groups", &n)
 	d.ScanArgs(t, "blocks", &blocks)
 	d.MaybeScanArgs(t, "last", &last)
 	d.MaybeScanArgs(t, "max", &limit)
+	d.MaybeScanArgs(t, "spare", &spare)
 	groups := uniform(n, int64(blocks))
 	if last > 0 {
 		groups[n-1].Capacity = int64(last) * blk
 	}
-	o := Options{BlockGroups: groups, MaxActive: limit, Reserve: DefaultReserve(groups)}
+	o := Options{BlockGroups: groups, MaxActive: limit, RelocationActive: spare, Reserve: DefaultReserve(groups)}
 	if d.MaybeScanArgs(t, "reserve", &reserve) {
 		o.Reserve = int64(reserve) * blk
 	}
@@ -135,6 +136,17 @@ func (s *script) call(t *testing.T, f []string) string {
 		s.a.Retire(slot())
 	case "quarantine":
 		s.a.Quarantine(slot(), has("readable"))
+	case "pin":
+		if _, ok := s.a.Pin(slot()); !ok {
+			return "refused"
+		}
+	case "unpin":
+		s.a.Unpin(slot())
+	case "closedead":
+		if slot, ok := s.a.CloseDead(); ok {
+			return fmt.Sprintf("slot %d", slot)
+		}
+		return "none"
 	case "closing":
 		return fmt.Sprint(s.a.Closing())
 	case "reset":
@@ -247,7 +259,7 @@ func checkBooks(t interface{ Fatalf(string, ...any) }, a *Allocator) {
 		if g.state == Empty {
 			empty++
 		}
-		if g.state == Full && g.idle() {
+		if g.state == Full && g.idle() && g.pins == 0 {
 			dead++
 		}
 	}

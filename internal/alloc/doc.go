@@ -20,10 +20,13 @@
 //
 //	Empty -BeginOpen,FinishOpen-> Active -(every byte appended)-> Full -BeginReset-> Resetting -> Empty
 //	                                 \-Fail,Suspect-> Closing -Retire-> Full
+//	Full -Pin-> kept from being reset while its live parts are moved -Unpin-> as before
 //	any -Quarantine-> ReadOnly, Quarantined
 //
 // A block group holds an active slot of the device from BeginOpen until it is full, retired,
-// reset or quarantined. Its header block is not part of the usable bytes.
+// reset or quarantined. Its header block is not part of the usable bytes. Relocation has a slot
+// of its own beside those of data (Options.RelocationActive); without one, and where data holds
+// them all, it shares data's block groups.
 //
 // # The reserve
 //

@@ -99,6 +99,9 @@ type group struct {
 	inflight   int64 // granted, append neither completed nor failed; part of pending
 	pending    int64
 	live       int64
+	failed     int64 // granted since the last reset, neither pending nor ever published
+	pins       int   // not reset while there are any
+	watched    bool  // the watcher knows it as one to move out of
 	generation uint64
 	class      Class
 	state      State
@@ -127,6 +130,7 @@ func (g *group) idle() bool { return g.live == 0 && g.pending == 0 }
 type figures struct {
 	live, pending, free, unusable, quarantined, reclaimable int64
 	empty                                                   int64 // the part of free in Empty ones
+	tails, failed                                           int64 // parts of unusable
 }
 
 func (g *group) figures() figures {
@@ -138,6 +142,10 @@ func (g *group) figures() figures {
 	}
 	f.free = g.room()
 	f.unusable = rest - f.free
+	if g.state != Empty {
+		f.tails = min(f.unusable, g.capacity-max(g.granted, HeaderSize)-f.free)
+		f.failed = min(f.unusable-f.tails, g.failed)
+	}
 	if g.state == Empty {
 		f.empty = f.free
 	} else if g.idle() {
@@ -154,6 +162,8 @@ func (f *figures) add(o figures, sign int64) {
 	f.quarantined += sign * o.quarantined
 	f.reclaimable += sign * o.reclaimable
 	f.empty += sign * o.empty
+	f.tails += sign * o.tails
+	f.failed += sign * o.failed
 }
 
 func (g *group) describe(slot uint32) BlockGroup {

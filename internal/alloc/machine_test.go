@@ -10,8 +10,9 @@ import (
 
 // machine drives an allocator and its model through the same calls.
 type machine struct {
-	a *Allocator
-	m *model
+	a    *Allocator
+	m    *model
+	seen watched
 }
 
 // choose draws a block group that fits, or skips the step.
@@ -38,7 +39,7 @@ func (x *machine) check(t *rapid.T) {
 		want := BlockGroup{
 			Slot: uint32(i), Zone: i + 2, Capacity: int64(len(g.blocks)+1) * blk, AllocOffset: b.AllocOffset,
 			Live: g.count(live) * blk, Generation: g.generation, Class: g.class, State: g.state,
-			Unusable: g.count(unusable) * blk, Pending: g.count(inFlight, appended) * blk,
+			Unusable: g.dead() * blk, Pending: g.count(inFlight, appended) * blk,
 		}
 		if g.state == Active && !g.opening {
 			want.AllocOffset = want.Capacity - g.count(free)*blk
@@ -46,6 +47,7 @@ func (x *machine) check(t *rapid.T) {
 		if b != want {
 			t.Fatalf("block group\n got %+v\nwant %+v", b, want)
 		}
+		x.checkWatch(t, i, g)
 	}
 	if s := x.a.Stats(); s.MaxExamined > uint64(x.m.budget)+2 || s.Mismatches != 0 || s.PeakActive > x.m.budget {
 		t.Fatalf("%+v", s)
@@ -116,7 +118,7 @@ func (x *machine) allocate(t *rapid.T) {
 func (x *machine) open(t *rapid.T) {
 	c := rapid.SampledFrom([]Class{ClassData, ClassData, ClassRelocation, ClassLog}).Draw(t, "class")
 	slot, _ := x.m.pick(c)
-	want := slot >= 0 && !x.m.opening(c) && x.m.active() < x.m.budget && x.m.grantable(c) > 0
+	want := slot >= 0 && !x.m.opening(c) && x.m.active() < x.m.budgetOf(c) && x.m.grantable(c) > 0
 	b, ok := x.a.BeginOpen(c)
 	if ok != want || ok && int(b.Slot) != slot {
 		t.Fatalf("BeginOpen(%v): got %v %+v, want %v %d", c, ok, b, want, slot)
@@ -165,7 +167,7 @@ func (x *machine) fail(t *rapid.T) {
 	gr := x.takeGrant(t)
 	x.a.Fail(gr)
 	g := x.m.groups[gr.Slot]
-	g.turn(inFlight, unusable, gr.Length/blk)
+	g.turn(inFlight, failed, gr.Length/blk)
 	if gr.Class != ClassRelocation {
 		x.m.reserved += gr.Length / blk
 	}
@@ -189,7 +191,7 @@ func (x *machine) discard(t *rapid.T) {
 	i, n := x.part(t, appended)
 	again := rapid.Bool().Draw(t, "rereserve")
 	x.a.Discard(uint32(i), n*blk, again)
-	x.m.groups[i].turn(appended, unusable, n)
+	x.m.groups[i].turn(appended, failed, n)
 	if again {
 		x.m.reserved += n
 	}
@@ -255,16 +257,18 @@ func (m *model) spoil(i int, readable bool) {
 	}
 	g.turnAll(free, lost)
 	g.turnAll(unusable, lost)
+	g.turnAll(tail, lost)
+	g.turnAll(failed, lost)
 	delete(m.resetHeld, i)
 }
 
 func (x *machine) reset(t *rapid.T) {
-	want := slices.IndexFunc(x.m.groups, func(g *modelGroup) bool { return g.state == Full && g.idle() })
+	want := slices.IndexFunc(x.m.groups, func(g *modelGroup) bool { return g.state == Full && g.idle() && g.pins == 0 })
 	available := x.m.free() - x.m.reserve - x.m.reserved
 	b, ok := x.a.BeginReset()
 	if !ok {
 		for i, g := range x.m.groups {
-			if i == want || g.takes() && g.idle() && g.count(unusable) > 0 &&
+			if i == want || g.takes() && g.idle() && g.dead() > 0 &&
 				(x.m.refused || available < int64(len(g.blocks))) {
 				t.Fatalf("nothing to reset, but block group %d is: %+v", i, *g)
 			}
@@ -272,7 +276,7 @@ func (x *machine) reset(t *rapid.T) {
 		return
 	}
 	g := x.m.groups[b.Slot]
-	if want >= 0 && int(b.Slot) != want || !g.idle() || g.count(unusable) == 0 {
+	if want >= 0 && int(b.Slot) != want || !g.idle() || g.dead() == 0 {
 		t.Fatalf("BeginReset: %+v, first dead is %d", b, want)
 	}
 	if g.state == Active {
@@ -282,7 +286,7 @@ func (x *machine) reset(t *rapid.T) {
 		x.m.resetHeld[int(b.Slot)] = true
 	}
 	g.state = Resetting
-	g.turnAll(free, unusable)
+	g.turnAll(free, tail)
 }
 
 func (x *machine) resetDone(t *rapid.T) {
@@ -297,6 +301,8 @@ func (x *machine) resetDone(t *rapid.T) {
 	g.state = Empty
 	g.generation++
 	g.turnAll(unusable, free)
+	g.turnAll(tail, free)
+	g.turnAll(failed, free)
 	delete(x.m.resetHeld, i)
 	x.m.refused = false
 	x.m.lent = max(0, x.m.lent-int64(len(g.blocks)))

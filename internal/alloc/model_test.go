@@ -13,7 +13,9 @@ const (
 	inFlight = 'p'
 	appended = 'c' // completed, pending
 	live     = 'l'
-	unusable = 'x'
+	unusable = 'x' // was live
+	tail     = 't' // cut off
+	failed   = 'd' // granted, and never published
 	lost     = 'q' // in a zone that failed
 )
 
@@ -24,7 +26,11 @@ type modelGroup struct {
 	generation uint64
 	opening    bool
 	opened     int // order of opening
+	pins       int
 }
+
+// dead is what only a reset brings back.
+func (g *modelGroup) dead() int64 { return g.count(unusable, tail, failed) }
 
 func (g *modelGroup) count(kinds ...byte) (n int64) {
 	for _, b := range g.blocks {
@@ -37,7 +43,7 @@ func (g *modelGroup) count(kinds ...byte) (n int64) {
 
 // turn changes the first n blocks of kind from to kind to.
 func (g *modelGroup) turn(from, to byte, n int64) {
-	if to == unusable && (g.state == ReadOnly || g.state == Quarantined) {
+	if (to == unusable || to == tail || to == failed) && (g.state == ReadOnly || g.state == Quarantined) {
 		to = lost
 	}
 	for i := range g.blocks {
@@ -65,7 +71,8 @@ type model struct {
 	reserved  int64
 	reserve   int64
 	lent      int64
-	budget    int
+	budget    int // of all classes
+	spare     int // of them for relocation alone
 	clock     int
 	grants    []Grant
 	refused   bool
@@ -92,10 +99,24 @@ func (m *model) active() int {
 	return n
 }
 
+// budgetOf is how many zones may be active for the class to open another.
+func (m *model) budgetOf(c Class) int {
+	if c == ClassRelocation {
+		return m.budget
+	}
+	moving := 0
+	for i, g := range m.groups {
+		if (g.holds() || m.resetHeld[i]) && g.class == ClassRelocation {
+			moving++
+		}
+	}
+	return m.budget - max(0, m.spare-moving)
+}
+
 func (m *model) reclaimable() int64 {
 	return m.total(func(g *modelGroup) int64 {
 		if g.state != ReadOnly && g.state != Quarantined && g.idle() {
-			return g.count(unusable)
+			return g.dead()
 		}
 		return 0
 	})
@@ -104,7 +125,7 @@ func (m *model) reclaimable() int64 {
 func (m *model) close(i int) {
 	g := m.groups[i]
 	g.state, g.opening = Closing, false
-	g.turnAll(free, unusable)
+	g.turnAll(free, tail)
 }
 
 func (m *model) grantable(c Class) int64 {
@@ -194,10 +215,10 @@ func (m *model) allocate(c Class, want int64) (int, int64, Outcome) {
 		}
 	}
 	if i, whole := m.pick(c); i >= 0 {
-		if m.active() < m.budget && (whole || others == 0) {
+		if m.active() < m.budgetOf(c) && (whole || others == 0) {
 			return 0, 0, NeedsOpen
 		}
-		if m.active() >= m.budget && m.active() > others {
+		if m.active() >= m.budgetOf(c) && m.active() > others {
 			return 0, 0, Busy
 		}
 	}
@@ -215,7 +236,7 @@ func (m *model) usage() Usage {
 		Total:       m.total(func(g *modelGroup) int64 { return int64(len(g.blocks)) }) - m.reserve,
 		Used:        m.total(func(g *modelGroup) int64 { return g.count(live) }),
 		Free:        max(0, available),
-		Unusable:    m.total(func(g *modelGroup) int64 { return g.count(unusable) }),
+		Unusable:    m.total((*modelGroup).dead),
 		Reserved:    m.reserved + m.total(func(g *modelGroup) int64 { return g.count(inFlight, appended) }),
 		Quarantined: m.total(func(g *modelGroup) int64 { return g.count(lost) }),
 		Reclaimable: m.reclaimable(), Active: m.active(), MaxActive: m.budget, Deficit: max(0, -available),
@@ -234,7 +255,10 @@ func (m *model) usage() Usage {
 			u.Used--
 		}
 	}
-	for _, f := range []*int64{&u.Total, &u.Used, &u.Free, &u.Unusable, &u.Reserved, &u.Quarantined, &u.Reclaimable, &u.Deficit} {
+	u.Tails = min(u.Unusable, m.total(func(g *modelGroup) int64 { return g.count(tail) }))
+	u.Failed = min(u.Unusable-u.Tails, m.total(func(g *modelGroup) int64 { return g.count(failed) }))
+	u.Pending = min(u.Reserved, m.total(func(g *modelGroup) int64 { return g.count(inFlight, appended) }))
+	for _, f := range []*int64{&u.Total, &u.Used, &u.Free, &u.Unusable, &u.Reserved, &u.Quarantined, &u.Reclaimable, &u.Deficit, &u.Tails, &u.Failed, &u.Pending} {
 		*f *= blk
 	}
 	return u
@@ -249,18 +273,21 @@ func TestAgainstModel(t *testing.T) {
 		}
 		limit := rapid.IntRange(0, 4).Draw(t, "max active")
 		reserve := DefaultReserve(groups)
-		a, err := New(Options{BlockGroups: groups, MaxActive: limit, Reserve: reserve})
+		spare := rapid.IntRange(0, 1).Draw(t, "relocation active")
+		seen := watched{}
+		a, err := New(Options{BlockGroups: groups, MaxActive: limit, RelocationActive: spare, Reserve: reserve, Watch: seen.note})
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := &model{reserve: reserve / blk, budget: limit, resetHeld: map[int]bool{}}
+		m := &model{reserve: reserve / blk, budget: limit, spare: spare, resetHeld: map[int]bool{}}
 		if limit == 0 {
 			m.budget = 8
 		}
+		m.budget += spare
 		for _, g := range groups {
 			m.groups = append(m.groups, &modelGroup{blocks: slices.Repeat([]byte{free}, int(g.Capacity/blk-1))})
 		}
-		x := &machine{a: a, m: m}
+		x := &machine{a: a, m: m, seen: seen}
 		t.Repeat(map[string]func(*rapid.T){
 			"":           x.check,
 			"reserve":    x.reserve,
@@ -279,6 +306,9 @@ func TestAgainstModel(t *testing.T) {
 			"suspect":    x.suspect,
 			"retire":     x.retire,
 			"quarantine": x.quarantine,
+			"pin":        x.pin,
+			"unpin":      x.unpin,
+			"close dead": x.closeDead,
 			"reset":      x.reset,
 			"reset done": x.resetDone,
 		})

@@ -34,7 +34,7 @@ func (a *Allocator) pickLocked(c Class, examined *uint64) (slot uint32, whole, o
 func (a *Allocator) BeginOpen(c Class) (BlockGroup, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !c.valid() || a.opening[c] > 0 || a.active >= a.budget || a.grantableLocked(c) <= 0 {
+	if !c.valid() || a.opening[c] > 0 || a.active >= a.budgetLocked(c) || a.grantableLocked(c) <= 0 {
 		return BlockGroup{}, false
 	}
 	var examined uint64 // counts for Allocate only

@@ -27,7 +27,7 @@ func (a *Allocator) idleActiveLocked() (uint32, bool) {
 	for _, list := range a.lists {
 		for _, slot := range list {
 			g := &a.groups[slot]
-			if g.idle() && g.figures().unusable > 0 && (a.refused || a.availableLocked() < g.usable()) {
+			if g.idle() && g.pins == 0 && g.figures().unusable > 0 && (a.refused || a.availableLocked() < g.usable()) {
 				return slot, true
 			}
 		}
@@ -47,7 +47,7 @@ func (a *Allocator) FinishReset(slot uint32, ok bool) {
 	a.unsettleLocked(g)
 	if ok {
 		a.leaveLocked(slot, g, Empty)
-		g.granted = 0
+		g.granted, g.failed = 0, 0
 		g.generation++
 		a.stats.Reset++
 		a.refused = false

@@ -88,6 +88,7 @@ func (a *Allocator) Discard(slot uint32, n int64, rereserve bool) {
 	a.account(slot, func(g *group) {
 		n = a.takeLocked(n, g.pending-g.inflight)
 		g.pending -= n
+		g.failed += n
 		if rereserve {
 			a.reserved += n
 		}
@@ -121,6 +122,13 @@ type Usage struct {
 	// Reclaimable is the part of the unusable bytes that resets alone bring back: in block
 	// groups with nothing live, pending or in flight.
 	Reclaimable int64
+	// Tails and Failed are the parts of Unusable that were never written, because their zone was
+	// finished early, and that were granted and never published, because an append or a flush
+	// failed or a copy was not wanted any more. The rest was live once. What a recovered block
+	// group had of either counts as the rest. Both are at most Unusable.
+	Tails, Failed int64
+	// Pending is the part of Reserved that is granted: placed, and not durable yet.
+	Pending int64
 	// Active is how many zones are held active, MaxActive the budget: Options.MaxActive, or 8
 	// on a device without a limit.
 	Active, MaxActive int
@@ -129,6 +137,13 @@ type Usage struct {
 	// Reserved, and what was more than that off Unusable, Quarantined and Used in this order:
 	// those bytes stand where the reserve should be.
 	Deficit int64
+}
+
+// Available returns how many bytes Reserve would still promise; below 0 by the deficit.
+func (a *Allocator) Available() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.availableLocked()
 }
 
 // Usage returns the account of space.
@@ -151,6 +166,9 @@ func (a *Allocator) usageLocked() Usage {
 		*account -= take
 		missing -= take
 	}
+	u.Tails = min(a.sum.tails, u.Unusable)
+	u.Failed = min(a.sum.failed, u.Unusable-u.Tails)
+	u.Pending = min(a.sum.pending, u.Reserved)
 	return u
 }
 
