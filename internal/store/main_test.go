@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -98,7 +99,7 @@ func problems(t fataler, s *Store) []string {
 func wantSound(t fataler, s *Store) {
 	t.Helper()
 	if ps := problems(t, s); len(ps) > 0 {
-		t.Fatalf("check found %d problems, the first: %s", len(ps), ps[0])
+		t.Fatalf("check found %d problems, the first: %s", len(ps), strings.Join(ps, "\n"))
 	}
 }
 
