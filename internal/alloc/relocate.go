@@ -39,6 +39,21 @@ func (a *Allocator) Unpin(slot uint32) {
 	})
 }
 
+// ActiveDead returns the dead bytes of Active block groups that hold live ones too: what CloseDead
+// may make movable, now or when nothing in them is pending any more.
+func (a *Allocator) ActiveDead() (n int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, list := range a.lists {
+		for _, s := range list {
+			if g := &a.groups[s]; g.live > 0 {
+				n += g.figures().unusable
+			}
+		}
+	}
+	return n
+}
+
 // CloseDead takes the Active block group with the most dead bytes out of allocation, so that live
 // data can be moved out of it: for when no Full one is left to give space back. It waits in Closing
 // to be finished. Its room is lost until its reset, so it answers false where a promise or the

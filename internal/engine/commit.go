@@ -34,12 +34,14 @@ type filePublication struct {
 // beforeCommit runs in the group commit's goroutine before each transaction: it flushes the
 // device and answers what to publish with the changes of that batch.
 func (e *Engine) beforeCommit() (store.Change, func(error), error) {
+	moved := e.rc.appended.Load()
 	p := e.collectPlaced(false)
-	if p.appended() {
+	if p.appended() || moved > e.rc.flushed {
 		if err := e.flush(); err != nil {
 			e.suspect(err)
 			p = e.collectAgain(p) // inline data needs no device, all else the next flush
 		}
+		e.rc.flushed = moved // after a failure, what was appended finds itself in doubt
 	}
 	for e.dropLost() {
 		p = e.collectAgain(p)
@@ -266,7 +268,7 @@ func (e *Engine) published(p *publication, err error) {
 			}
 		}
 		for slot, n := range fp.freed {
-			e.al.Free(slot, n)
+			e.free(slot, n)
 		}
 		f.mu.Lock()
 		f.mu.queue = append([]*ordered(nil), f.mu.queue[len(fp.ranges):]...)

@@ -143,7 +143,7 @@ func (e *Engine) cutLockedOut(f *file, p cutPlan, old int64) (Freed, error) {
 			return freed, err
 		}
 		for slot, b := range d.Freed {
-			e.al.Free(slot, b)
+			e.free(slot, b)
 		}
 		freed.FreedBytes += d.FreedBytes
 	}

@@ -80,6 +80,7 @@ type Engine struct {
 	orphans    atomic.Int64 // deleted files not freed yet
 	resetting  atomic.Int64
 	doubt      doubt
+	rc         reclaimer
 	closing    atomic.Bool // a block group waits to be finished
 	draining   atomic.Bool
 	failure    atomic.Pointer[error]
@@ -157,6 +158,7 @@ func (e *Engine) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	e.newReclaimer()
 	if err := e.recover(ctx); err != nil {
 		return err
 	}
@@ -164,11 +166,12 @@ func (e *Engine) open(ctx context.Context) error {
 	e.comp = compress.New()
 	e.pool = compress.NewPool(e.o.Workers)
 	e.group = store.NewGroup(e.st, store.GroupOptions{Before: e.o.before(e.beforeCommit)})
-	for _, run := range []func(){e.flusher, e.resetter, e.orphanWorker} {
+	for _, run := range []func(){e.flusher, e.resetter, e.orphanWorker, e.reclaimRun} {
 		e.wg.Go(run)
 	}
 	e.orphanKick.set()
 	e.resetKick.set()
+	e.rc.kick.set()
 	return nil
 }
 
@@ -330,7 +333,7 @@ func (e *Engine) split(a extent.Addr) (slot uint32, off int64) {
 // header returns the encoded zone header of a block group that is being opened.
 func (e *Engine) header(bg alloc.BlockGroup) []byte {
 	return label.EncodeHeader(label.Header{
-		Store: e.uuid, Slot: bg.Slot, Generation: bg.Generation, Zone: bg.Zone, Class: uint8(alloc.ClassData),
+		Store: e.uuid, Slot: bg.Slot, Generation: bg.Generation, Zone: bg.Zone, Class: uint8(bg.Class),
 	})
 }
 

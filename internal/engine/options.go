@@ -8,6 +8,7 @@ import (
 
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
+	"github.com/shingle-store/shingle/internal/reclaim"
 	"github.com/shingle-store/shingle/internal/store"
 	"github.com/shingle-store/shingle/internal/zone"
 )
@@ -36,6 +37,8 @@ type Options struct {
 	StagedTTL time.Duration
 	// WritebackAge is how old dirty data gets before it is written back. Default 10 s.
 	WritebackAge time.Duration
+	// Reclaim says when live data is moved to get space back, and how hard.
+	Reclaim reclaim.Options
 	// Workers is the number of compression workers. Default: the number of processors.
 	Workers int
 	// Now is the clock.
@@ -78,6 +81,8 @@ func (o *Options) Validate() error {
 		return errdefs.Invalid(op, "StagedTTL", "StagedTTL must not be negative")
 	case o.WritebackAge < 0:
 		return errdefs.Invalid(op, "WritebackAge", "WritebackAge must not be negative")
+	case o.Reclaim.Validate() != nil:
+		return o.Reclaim.Validate()
 	case o.Workers < 0:
 		return errdefs.Invalid(op, "Workers", "Workers must not be negative")
 	case o.MetadataLimit < 0:

@@ -91,7 +91,7 @@ func (e *Engine) freeOrphans() bool {
 		return false
 	}
 	for slot, n := range freed {
-		e.al.Free(slot, n)
+		e.free(slot, n)
 	}
 	e.orphans.Add(-gone) // it may pass below 0 before who deleted the file has counted it
 	e.resetKick.set()
@@ -216,7 +216,7 @@ func (e *Engine) finishCut(id uint64) error {
 			return err
 		}
 		for slot, n := range d.Freed {
-			e.al.Free(slot, n)
+			e.free(slot, n)
 		}
 		if done {
 			return nil

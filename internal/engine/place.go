@@ -278,7 +278,7 @@ func (e *Engine) allocate(want int64) (alloc.Grant, error) {
 		case alloc.Granted:
 			return grant, nil
 		case alloc.NeedsOpen:
-			if err := e.openBlockGroup(); err != nil {
+			if err := e.openBlockGroup(alloc.ClassData); err != nil {
 				if tries++; tries >= placeTries {
 					return alloc.Grant{}, err
 				}
@@ -293,6 +293,17 @@ func (e *Engine) allocate(want int64) (alloc.Grant, error) {
 				return alloc.Grant{}, errdefs.New(errdefs.Unavailable, errdefs.ReasonDraining, "engine.allocate", "", "the engine is closed")
 			}
 		default:
+			if e.reclaimHelps() {
+				// What was promised lies where reclaim has to give it back first.
+				e.rc.kick.set()
+				select {
+				case <-changed:
+				case <-e.spaceTick():
+				case <-e.halt:
+					return alloc.Grant{}, errdefs.New(errdefs.Unavailable, errdefs.ReasonDraining, "engine.allocate", "", "the engine is closed")
+				}
+				continue
+			}
 			// The space was promised, so it has been lost to failing zones: the device's error.
 			return alloc.Grant{}, errdefs.New(errdefs.Device, errdefs.ReasonDeviceIO, "engine.allocate", "", "zones that failed held the space this data was promised")
 		}
@@ -316,18 +327,21 @@ func (e *Engine) append(g alloc.Grant, bufs [][]byte) (extent.Addr, error) {
 	return 0, errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.append", fmt.Sprintf("zone %d", g.Zone), err)
 }
 
-// openBlockGroup opens one block group for data by writing its zone's header. Failures close the
+// openBlockGroup opens one block group for the class by writing its zone's header. Failures close the
 // block group again; the caller asks the allocator anew either way, a few times.
-func (e *Engine) openBlockGroup() error {
+func (e *Engine) openBlockGroup(c alloc.Class) error {
 	e.openTurn <- struct{}{}
 	defer func() { <-e.openTurn }()
-	bg, ok := e.al.BeginOpen(alloc.ClassData)
+	bg, ok := e.al.BeginOpen(c)
 	if !ok {
 		return nil // somebody else opened one meanwhile
 	}
 	off, err := e.dev.Append(bg.Zone, [][]byte{e.header(bg)})
 	if err == nil && off != 0 {
 		err = errdefs.New(errdefs.Device, errdefs.ReasonDeviceIO, "engine.openBlockGroup", fmt.Sprintf("zone %d", bg.Zone), fmt.Sprintf("header landed at %d instead of 0", off))
+	}
+	if err == nil {
+		e.note(bg.Slot, bgRecord{class: c})
 	}
 	e.al.FinishOpen(bg.Slot, err == nil)
 	if err == nil {

@@ -60,9 +60,14 @@ func (e *Engine) recover(ctx context.Context) error {
 	if err := e.makeRoomForLabel(recovered, zones); err != nil {
 		return err
 	}
-	if e.al, err = alloc.New(alloc.Options{BlockGroups: recovered, MaxActive: zoneBudget(e.geo), Reserve: super.RelocationReserve}); err != nil {
+	budget, own := zoneBudget(e.geo)
+	e.al, err = alloc.New(alloc.Options{
+		BlockGroups: recovered, MaxActive: budget, RelocationActive: own, Reserve: super.RelocationReserve, Watch: e.watchGroup,
+	})
+	if err != nil {
 		return err
 	}
+	e.reclaimDefaults(recovered)
 	if !e.st.ReadOnly() {
 		if err := e.beginRun(dev); err != nil {
 			return err
@@ -77,18 +82,19 @@ func (e *Engine) recover(ctx context.Context) error {
 	return nil
 }
 
-// zoneBudget is how many zones the allocator may hold active: the smaller of the device's limits,
-// less one that labels need at open and relocation later; 0: no limit. Staying under the open
+// zoneBudget is how many zones data may hold active, and relocation besides: the smaller of the
+// device's limits, of which one is for labels at open and for relocation later; data 0: no limit.
+// Where the device has one active zone in all, data and relocation share it. Staying under the open
 // limit too means that the device never has to close one zone to open another.
-func zoneBudget(g zone.Geometry) int {
+func zoneBudget(g zone.Geometry) (data, relocation int) {
 	n := g.MaxActive
 	if g.MaxOpen > 0 && (n == 0 || g.MaxOpen < n) {
 		n = g.MaxOpen
 	}
-	if n > 1 {
-		n--
+	if n == 1 {
+		return 1, 0
 	}
-	return n
+	return max(0, n-1), 1
 }
 
 // checkDevice refuses a device that is not the one the metadata is about.
@@ -227,7 +233,7 @@ func (e *Engine) makeRoomForLabel(groups []alloc.BlockGroup, zones []zone.Zone) 
 	if e.geo.MaxActive == 0 && e.geo.MaxOpen == 0 || e.st.ReadOnly() {
 		return nil
 	}
-	budget := zoneBudget(e.geo)
+	budget, _ := zoneBudget(e.geo)
 	if m := max(e.geo.MaxActive, e.geo.MaxOpen); m == 1 {
 		budget = 0
 	}

@@ -3,22 +3,27 @@ package engine
 import (
 	"fmt"
 
+	"github.com/shingle-store/shingle/internal/alloc"
 	"github.com/shingle-store/shingle/internal/store"
 )
 
 // bgRecord is what the next commit records of a block group whose zone was reset, finished, or
 // both in this order.
 type bgRecord struct {
-	generation uint64 // after the reset; 0: it was not reset
-	finished   bool   // before it was full, so that the next open is not surprised by its write pointer
+	generation uint64      // after the reset; 0: it was not reset
+	class      alloc.Class // of who opened it since; 0: nobody
+	finished   bool        // before it was full, so that the next open is not surprised by its write pointer
 }
 
 // note merges what happened to a block group into what the next commit records.
 func (e *Engine) note(slot uint32, r bgRecord) {
 	e.records.Lock()
 	defer e.records.Unlock()
-	if r.generation == 0 {
-		r.generation = e.records.m[slot].generation
+	if old := e.records.m[slot]; r.generation == 0 {
+		r.generation = old.generation
+		if r.class == 0 {
+			r.class = old.class
+		}
 	}
 	e.records.m[slot] = r
 }
@@ -86,8 +91,12 @@ func (e *Engine) returnRecords(m map[uint32]bgRecord) {
 	for slot, r := range m {
 		if cur, ok := e.records.m[slot]; !ok {
 			e.records.m[slot] = r
-		} else if cur.generation == 0 { // finished after what the commit was to record
-			e.records.m[slot] = bgRecord{generation: r.generation, finished: true}
+		} else if cur.generation == 0 { // opened or finished after what the commit was to record
+			cur.generation = r.generation
+			if cur.class == 0 {
+				cur.class = r.class
+			}
+			e.records.m[slot] = cur
 		}
 	}
 }
@@ -100,6 +109,9 @@ func (e *Engine) putRecords(tx *store.Tx, m map[uint32]bgRecord) error {
 		}
 		if r.generation > 0 {
 			bg.Generation, bg.AllocOffset, bg.Flags = r.generation, 0, 0
+		}
+		if r.class > 0 {
+			bg.Class = uint8(r.class)
 		}
 		if r.finished {
 			bg.Flags |= store.BGFinished

@@ -27,11 +27,18 @@ func (k kick) set() {
 // to maxWait; then NoSpace with the figures.
 func (e *Engine) reserve(ctx context.Context, n int64, maxWait time.Duration, state func(WriteState)) error {
 	err := e.tryReserve(n)
+	if err == nil {
+		e.reclaimIfLow()
+	}
 	if !errdefs.Is(err, errdefs.NoSpace) {
 		return err
 	}
 	defer setState(state, Accepting)
 	setState(state, WaitingSpace)
+	e.rc.spaceWaits.Add(1)
+	e.rc.waiting.Add(1)
+	defer e.rc.waiting.Add(-1)
+	e.rc.urged.set()
 	timer := time.NewTimer(e.waitFor(maxWait))
 	defer timer.Stop()
 	for {
@@ -49,6 +56,7 @@ func (e *Engine) reserve(ctx context.Context, n int64, maxWait time.Duration, st
 		e.pressure.set()
 		e.resetKick.set()
 		e.orphanKick.set()
+		e.rc.kick.set()
 		select {
 		case <-changed:
 		case <-e.spaceTick():
@@ -113,10 +121,10 @@ func (e *Engine) unreserve(n int64) {
 }
 
 // spaceComing reports whether space is on its way back without anybody's help: compressible
-// data in writeback (its surplus), deleted files, dead zones.
+// data in writeback (its surplus), deleted files, dead zones, live data that can be moved together.
 func (e *Engine) spaceComing() bool {
 	u := e.al.Usage()
-	return u.Reclaimable > 0 || e.resetting.Load() > 0 || e.orphans.Load() > 0 || e.reservedInFlight()
+	return u.Reclaimable > 0 || e.resetting.Load() > 0 || e.orphans.Load() > 0 || e.reservedInFlight() || e.reclaimHelps()
 }
 
 func (e *Engine) reservedInFlight() bool { return e.reserved.Load() > e.stuck.Load() }

@@ -29,6 +29,32 @@ func decodeBackRef(key, p []byte) (r BackRef, err error) {
 	return r, err
 }
 
+// RefsTo returns file extents that use the stored block at a, at most n of them; none if nothing
+// live lies there.
+func (tx *Tx) RefsTo(a extent.Addr, n int) (es []FileExtent, err error) {
+	x, ok, err := tx.LastExtent(0, a+1)
+	if err != nil || !ok || a >= x.End() {
+		return nil, err
+	}
+	var refs []BackRef
+	err = tx.BackRefs(x.Addr, a+1, func(b BackRef) bool {
+		if b.Addr+extent.Addr(b.Stored) > a {
+			refs = append(refs, b)
+		}
+		return len(refs) < n
+	})
+	for _, ref := range refs {
+		e, ok, ferr := tx.fileExtentAt(ref.File, ref.Off)
+		if ferr != nil {
+			return es, ferr
+		}
+		if ok {
+			es = append(es, e)
+		}
+	}
+	return es, err
+}
+
 // BackRefs calls fn for the back-references with addresses in [from, to), in the order
 // address, file, offset, until it returns false.
 func (tx *Tx) BackRefs(from, to extent.Addr, fn func(BackRef) bool) error {

@@ -375,3 +375,13 @@ func (tx *Tx) Extents(from extent.Addr, fn func(Extent) bool) error {
 	}
 	return nil
 }
+
+// ExtentsIn calls fn for the extents that overlap [from, to) in address order until it returns false.
+// They are not clipped. fn must not change extents.
+func (tx *Tx) ExtentsIn(from, to extent.Addr, fn func(Extent) bool) error {
+	below, ok, err := tx.LastExtent(0, from)
+	if err != nil || ok && below.End() > from && !fn(below) {
+		return err
+	}
+	return tx.Extents(from, func(x Extent) bool { return x.Addr < to && fn(x) })
+}

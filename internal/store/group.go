@@ -44,6 +44,7 @@ type Group struct {
 type waiting struct {
 	change  Change // nil: only waits for a batch
 	freeing bool
+	then    func()        // may be nil
 	err     error         // of the change, set before done is closed
 	done    chan struct{} // closed when err holds
 }
@@ -59,15 +60,24 @@ func NewGroup(s *Store, o GroupOptions) *Group {
 // begins (Before may wait for a device), the change is withdrawn and never runs, and the error is
 // ctx's; later the answer is waited for. Errors are the change's; those of Update, Before and apply;
 // Unavailable/DRAINING after Close.
-func (g *Group) Do(ctx context.Context, c Change) error { return g.join(ctx, c, false) }
+func (g *Group) Do(ctx context.Context, c Change) error { return g.join(ctx, &waiting{change: c}) }
 
 // DoFreeing is Do for changes that give space back: when the metadata is full they run in
 // UpdateFreeing, and they go on when what Before wanted to publish could not be.
-func (g *Group) DoFreeing(ctx context.Context, c Change) error { return g.join(ctx, c, true) }
+func (g *Group) DoFreeing(ctx context.Context, c Change) error {
+	return g.join(ctx, &waiting{change: c, freeing: true})
+}
+
+// DoFreeingThen is DoFreeing that calls then once the change is durable, in the group's goroutine: so
+// before any caller of a change in the same batch hears of it, and before any later transaction. It is
+// for books that later changes count on, and must not wait for anything.
+func (g *Group) DoFreeingThen(ctx context.Context, c Change, then func()) error {
+	return g.join(ctx, &waiting{change: c, freeing: true, then: then})
+}
 
 // Flush waits for a batch that begins after the call; nil means that what Before had to
 // publish then is durable.
-func (g *Group) Flush(ctx context.Context) error { return g.join(ctx, nil, false) }
+func (g *Group) Flush(ctx context.Context) error { return g.join(ctx, &waiting{}) }
 
 // Kick asks for a batch, even one without changes, and does not wait.
 func (g *Group) Kick() {
@@ -84,11 +94,11 @@ func (g *Group) poke() {
 	}
 }
 
-func (g *Group) join(ctx context.Context, c Change, freeing bool) error {
+func (g *Group) join(ctx context.Context, w *waiting) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	w := &waiting{change: c, freeing: freeing, done: make(chan struct{})}
+	w.done = make(chan struct{})
 	g.mu.Lock()
 	if g.closed {
 		g.mu.Unlock()
@@ -108,7 +118,7 @@ func (g *Group) join(ctx context.Context, c Change, freeing bool) error {
 		g.queue = slices.Delete(g.queue, i, i+1)
 	}
 	g.mu.Unlock()
-	if i >= 0 || c == nil {
+	if i >= 0 || w.change == nil {
 		return ctx.Err() // nothing has come of it, or nothing would
 	}
 	<-w.done
@@ -219,6 +229,11 @@ func call(done func(error), err error) {
 
 func (g *Group) answer(batch []*waiting, done func(error)) {
 	call(done, nil)
+	for _, w := range batch {
+		if w.then != nil && w.err == nil {
+			w.then()
+		}
+	}
 	for _, w := range batch {
 		close(w.done)
 	}

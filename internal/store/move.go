@@ -78,18 +78,7 @@ func (mv *mover) move(m Move) (done bool, err error) {
 
 // extentsIn returns the extents that overlap [from, to).
 func (tx *Tx) extentsIn(from, to extent.Addr) (xs []Extent, err error) {
-	if below, ok, err := tx.LastExtent(0, from); err != nil {
-		return nil, err
-	} else if ok && below.End() > from {
-		xs = append(xs, below)
-	}
-	err = tx.Extents(from, func(x Extent) bool {
-		if x.Addr >= to {
-			return false
-		}
-		xs = append(xs, x)
-		return true
-	})
+	err = tx.ExtentsIn(from, to, func(x Extent) bool { xs = append(xs, x); return true })
 	return xs, err
 }
 
