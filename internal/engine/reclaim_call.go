@@ -175,7 +175,7 @@ func (e *Engine) awaitEmptied(ctx context.Context, p *ReclaimProgress, before ui
 		changed := e.al.Changed()
 		p.Reset = min(p.Emptied, e.al.Stats().Reset-before)
 		p.PendingResets = p.Emptied - p.Reset
-		if p.PendingResets == 0 || ctx.Err() != nil {
+		if p.PendingResets == 0 || ctx.Err() != nil || e.failed() != nil {
 			return
 		}
 		e.resetKick.set()
