@@ -54,10 +54,11 @@ var payload = grpc.ForceCodecV2(wire.Codec())
 
 // Client speaks to one engine. Its methods may be called from any goroutine.
 type Client struct {
-	conn  *grpc.ClientConn
-	files shinglev1.FileServiceClient
-	store shinglev1.StoreServiceClient
-	o     options
+	conn        *grpc.ClientConn
+	files       shinglev1.FileServiceClient
+	store       shinglev1.StoreServiceClient
+	maintenance shinglev1.MaintenanceServiceClient
+	o           options
 
 	// met is set once an engine has answered anything. Until then a call that finds nobody
 	// fails at once, for then the address is more likely wrong than the engine restarting.
@@ -116,6 +117,7 @@ func Dial(addr string, opts ...Option) (*Client, error) {
 	c.conn = conn
 	c.files = shinglev1.NewFileServiceClient(conn)
 	c.store = shinglev1.NewStoreServiceClient(conn)
+	c.maintenance = shinglev1.NewMaintenanceServiceClient(conn)
 	return c, nil
 }
 

@@ -18,6 +18,13 @@ type usageJSON struct {
 	Reserved    int64 `json:"reserved_bytes"`
 	Quarantined int64 `json:"quarantined_bytes"`
 	Reclaimable int64 `json:"reclaimable_bytes"`
+	Relocatable int64 `json:"relocatable_bytes"`
+	Stuck       int64 `json:"stuck_bytes"`
+	Dead        int64 `json:"dead_bytes"`
+	Tails       int64 `json:"tail_bytes"`
+	Failed      int64 `json:"failed_bytes"`
+	Writable    int64 `json:"writable_estimate_bytes"`
+	Reclaiming  bool  `json:"reclaim_running"`
 	Dirty       int64 `json:"dirty_bytes"`
 	Raw         int64 `json:"raw_bytes"`
 	Logical     int64 `json:"logical_bytes"`
@@ -44,6 +51,10 @@ func usageToJSON(u *client.Usage) usageJSON {
 		MetadataMax: u.GetMetadataMaxBytes(), Active: u.GetActiveZones(), MaxActive: u.GetMaxActiveZones(),
 		Open: u.GetOpenZones(), MaxOpen: u.GetMaxOpenZones(),
 	}
+	why := u.GetUnusable()
+	j.Relocatable, j.Stuck = why.GetRelocatableBytes(), why.GetStuckBytes()
+	j.Dead, j.Tails, j.Failed = why.GetDeadBytes(), why.GetTailBytes(), why.GetFailedBytes()
+	j.Writable, j.Reclaiming = u.GetWritableEstimateBytes(), u.GetReclaimRunning()
 	if held := j.Stored + j.Inline; held > 0 {
 		j.Ratio = float64(j.Logical) / float64(held)
 	}
@@ -55,7 +66,8 @@ func (a *app) dfCommand() *cobra.Command {
 		Use:   "df",
 		Short: "show how full the store is",
 		Long: `df shows where the space is: total = used + free + unusable + reserved + quarantined.
-Unusable is dead and comes back when its zone is reset; reserved is promised to received
+Unusable is dead, was never written (tails) or was lost in failed writes, and comes back when its
+zone is reset, for which live data in the same zone has to be moved: see reclaim. Reserved is promised to received
 bytes; quarantined lies in zones that have failed. Dirty is received and not yet durable.
 Logical is the sum of the files' sizes, holes included, stored what is kept of it.`,
 		Args: noArguments,
@@ -91,8 +103,11 @@ func dfText(w io.Writer, j usageJSON) error {
 		{"space", ">size", ">share", ""},
 		{"total", size(j.Total), "", note(j.Raw, "raw")},
 		{"used", size(j.Used), share(j.Used), ""},
-		{"free", size(j.Free), share(j.Free), ""},
+		{"free", size(j.Free), share(j.Free), note(j.Writable, "can be written, reclaim included")},
 		{"unusable", size(j.Unusable), share(j.Unusable), note(j.Reclaimable, "back without moving anything")},
+		{"  dead", size(j.Dead), share(j.Dead), note(j.Relocatable, "back when live data is moved")},
+		{"  tails", size(j.Tails), share(j.Tails), note(j.Stuck, "stuck behind bad blocks")},
+		{"  failed", size(j.Failed), share(j.Failed), ""},
 		{"reserved", size(j.Reserved), share(j.Reserved), ""},
 		{"quarantined", size(j.Quarantined), share(j.Quarantined), ""},
 		{"dirty", size(j.Dirty), "", ""},

@@ -72,6 +72,7 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(
 		a.putCommand(), a.getCommand(), a.catCommand(), a.lsCommand(), a.statCommand(), a.rmCommand(),
 		a.mvCommand(), a.syncCommand(), a.dfCommand(), a.zonesCommand(), a.infoCommand(),
+		a.reclaimCommand(),
 	)
 	return root
 }

@@ -41,7 +41,8 @@ func fill(s *clienttest.Server) {
 		TotalBytes: 1000 * mib, UsedBytes: 300 * mib, FreeBytes: 600 * mib, ZoneUnusableBytes: 50 * mib, ReservedBytes: 40 * mib,
 		QuarantinedBytes: 10 * mib, ReclaimableBytes: 20 * mib, DirtyBytes: 1536, RawBytes: 1200 * mib, ActiveZones: 3,
 		MaxActiveZones: 14, OpenZones: 2, MetadataBytes: 5 * mib, MetadataMaxBytes: 64 * mib, Files: 12,
-		LogicalBytes: 450 * mib, StoredBytes: 299 * mib, InlineBytes: mib, Extents: 77,
+		LogicalBytes: 450 * mib, StoredBytes: 299 * mib, InlineBytes: mib, Extents: 77, WritableEstimateBytes: 640 * mib,
+		Unusable: &shinglev1.UnusableSpace{DeadBytes: 35 * mib, TailBytes: 14 * mib, FailedBytes: mib, RelocatableBytes: 28 * mib, StuckBytes: 2 * mib},
 	}
 	s.Info = &shinglev1.GetServerInfoResponse{
 		Version: "v1.2.3", Revision: "abc", StoreUuid: "6ba7b810-9dad-11d1-80b4-00c04fd430c8", FormatVersion: 1, Copies: 1,

@@ -170,6 +170,13 @@ type Usage struct {
 	Total, Used, Free, Unusable, Reserved, Quarantined int64
 
 	Reclaimable   int64 // part of Unusable that zone resets give back with no relocation
+	Relocatable   int64 // part of Unusable that comes back when live data in the same zones is moved
+	Stuck         int64 // part of Unusable that does not, while its zones hold bad blocks
+	Tails         int64 // part of Unusable that was never written: its zones were finished early
+	Failed        int64 // part of Unusable that was lost in failed writes, or copied for nothing
+	Pending       int64 // part of Reserved that is placed and not durable yet
+	Writable      int64 // estimate of what can still be written, reclaim included
+	Reclaiming    bool  // live data is being moved, or zones are being reset, now
 	Dirty         int64 // bytes received, not durable yet
 	Raw           int64 // what the device says
 	Active        int   // active zones as the device counts them

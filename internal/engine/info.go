@@ -7,6 +7,7 @@ import (
 
 	"github.com/shingle-store/shingle/internal/alloc"
 	"github.com/shingle-store/shingle/internal/errdefs"
+	"github.com/shingle-store/shingle/internal/extent"
 	"github.com/shingle-store/shingle/internal/store"
 	"github.com/shingle-store/shingle/internal/zone"
 	"github.com/shingle-store/shingle/internal/zone/label"
@@ -83,6 +84,12 @@ func (e *Engine) Usage() Usage {
 		Reclaimable: a.Reclaimable, Raw: e.geo.DeviceBytes(), Active: a.Active, MaxActive: a.MaxActive, MaxOpen: e.geo.MaxOpen,
 		Dirty: e.mode.Dirty() + e.waiting.Load(), Metadata: s.UsedBytes, MetadataMax: s.MaxBytes,
 	}
+	movable, stuck := e.rc.index.Dead()
+	u.Relocatable = min(movable+e.al.ActiveDead(), u.Unusable-min(u.Reclaimable, u.Unusable))
+	u.Stuck = min(stuck, u.Unusable-u.Relocatable)
+	u.Tails, u.Failed, u.Pending, u.Reclaiming = a.Tails, a.Failed, a.Pending, e.Reclaiming()
+	room := max(0, s.MaxBytes-s.MaxBytes/8-s.UsedBytes) // as metadataRoom has it
+	u.Writable = min(u.Free+u.Unusable-u.Stuck, room/metadataPerBlock*extent.BlockSize)
 	if e.geo.MaxActive > 0 {
 		u.MaxActive = e.geo.MaxActive
 	} else if e.geo.MaxOpen == 0 {

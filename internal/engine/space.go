@@ -146,6 +146,7 @@ func (e *Engine) spaceError(err error, n int64) error {
 			"wanted": fmt.Sprint(n), "free": fmt.Sprint(u.Free), "reserved": fmt.Sprint(u.Reserved),
 			"zone_unusable": fmt.Sprint(u.Unusable), "reclaimable": fmt.Sprint(u.Reclaimable),
 			"active": fmt.Sprint(u.Active), "max_active": fmt.Sprint(u.MaxActive),
+			"relocatable": fmt.Sprint(u.Relocatable), "reclaim_running": fmt.Sprint(u.Reclaiming),
 		},
 		Detail: u, Err: err,
 	}

@@ -35,13 +35,14 @@ func (keep) Close() error { return nil }
 
 // stored is a store on a memory device and a client of the engine that has it open.
 type stored struct {
-	t      *testing.T
-	o      engine.Options
-	e      *engine.Engine
-	s      *Server
-	files  pb.FileServiceClient
-	store  pb.StoreServiceClient
-	closed func()
+	t           *testing.T
+	o           engine.Options
+	e           *engine.Engine
+	s           *Server
+	files       pb.FileServiceClient
+	store       pb.StoreServiceClient
+	maintenance pb.MaintenanceServiceClient
+	closed      func()
 }
 
 func newStore(t *testing.T, g zone.Geometry) *stored {
@@ -79,6 +80,7 @@ func (s *stored) start() {
 	s.t.Cleanup(func() { _ = e.Close(context.Background()) })
 	conn := serve(s.t, srv)
 	s.files, s.store = pb.NewFileServiceClient(conn), pb.NewStoreServiceClient(conn)
+	s.maintenance = pb.NewMaintenanceServiceClient(conn)
 	s.closed = func() {
 		srv.Stop()
 		_ = e.Close(context.Background())
