@@ -27,9 +27,10 @@ const (
 )
 
 var (
-	errSuspect   = errors.New("what was appended is in doubt after a failed flush or zone")
-	errUnflushed = errors.New("no flush has covered what was appended")
-	errNoRoom    = errors.New("there is no room to move live data to")
+	errSuspect    = errors.New("what was appended is in doubt after a failed flush or zone")
+	errUnflushed  = errors.New("no flush has covered what was appended")
+	errUnreadable = errors.New("the device cannot read data in it that was written well")
+	errNoRoom     = errors.New("there is no room to move live data to")
 )
 
 // livePart is a run of live blocks of one extent on its way.
@@ -48,7 +49,8 @@ type outcome struct {
 	dead    int64
 	moved   int64 // bytes
 	dropped int64 // died while they were moved
-	bad     int64 // blocks
+	bad     int64 // blocks that stay where they are
+	unread  int64 // of them, those that the device could not read
 }
 
 // mover empties block groups.
@@ -95,7 +97,7 @@ func (m *mover) empty(ctx context.Context, slot uint32) (out outcome, err error)
 			return out, m.hold(slot, err)
 		}
 		step := outcome{}
-		parts, step.bad = e.readParts(parts)
+		parts, step.bad, step.unread = e.readParts(parts)
 		if step.moved, step.dropped, err = e.relocate(ctx, parts); err != nil {
 			if tries++; errors.Is(err, errSuspect) && tries <= redoTries {
 				continue
@@ -105,7 +107,7 @@ func (m *mover) empty(ctx context.Context, slot uint32) (out outcome, err error)
 			}
 			return out, err
 		}
-		out.moved, out.dropped, out.bad = out.moved+step.moved, out.dropped+step.dropped, out.bad+step.bad
+		out.moved, out.dropped, out.bad, out.unread = out.moved+step.moved, out.dropped+step.dropped, out.bad+step.bad, out.unread+step.unread
 		if m.progress != nil {
 			m.progress(step)
 		}
@@ -116,6 +118,11 @@ func (m *mover) empty(ctx context.Context, slot uint32) (out outcome, err error)
 		if at < end && !m.rest(e.o.Now().Sub(began), e.foreground() != before) {
 			return out, e.writable("engine.Reclaim")
 		}
+	}
+	if out.unread > 0 {
+		// The medium is failing: nothing is stored there again.
+		e.note(slot, bgRecord{readOnly: true})
+		e.quarantine(slot, e.zoneOf(slot), true, errUnreadable)
 	}
 	if now := e.al.Snapshot(int(slot), 1)[0]; now.Live > 0 && out.bad > 0 {
 		return out, m.hold(slot, nil)
@@ -223,10 +230,11 @@ func (p livePart) upTo(blocks int64) livePart {
 }
 
 // readParts reads the parts, in as few reads as make sense, and holds each block against its checksum.
-// It returns what is good, cut at frames, and how many blocks are not; those are reported.
-func (e *Engine) readParts(parts []livePart) (good []livePart, bad int64) {
+// It returns what is good, cut at frames, and how many blocks are not, or cannot even be read; those are
+// reported.
+func (e *Engine) readParts(parts []livePart) (good []livePart, bad, unread int64) {
 	if len(parts) == 0 {
-		return nil, 0
+		return nil, 0, 0
 	}
 	ranges := make([]extent.Range, len(parts))
 	slot, _ := e.split(parts[0].addr)
@@ -250,12 +258,12 @@ func (e *Engine) readParts(parts []livePart) (good []livePart, bad int64) {
 		for i := r.First; i < r.Last; i++ {
 			p := parts[i]
 			p.data = data[ranges[i].Off-r.Off:][:p.blocks*extent.BlockSize]
-			g, b := e.verifyPart(p, err != nil)
+			g, b, u := e.verifyPart(p, err != nil)
 			good = append(good, g...)
-			bad += b
+			bad, unread = bad+b, unread+u
 		}
 	}
-	return good, bad
+	return good, bad, unread
 }
 
 // readZone reads in commands of at most moveRead bytes.
@@ -273,7 +281,7 @@ func (e *Engine) readZone(slot uint32, off int64, p []byte) error {
 
 // verifyPart holds a part's blocks against their checksums. What fails is read once more, block by
 // block. It returns the runs of units that are good.
-func (e *Engine) verifyPart(p livePart, again bool) (good []livePart, bad int64) {
+func (e *Engine) verifyPart(p livePart, again bool) (good []livePart, bad, unread int64) {
 	slot, off := e.split(p.addr)
 	spoiled := make([]bool, 0)
 	for i, want := range p.sums {
@@ -288,11 +296,14 @@ func (e *Engine) verifyPart(p livePart, again bool) (good []livePart, bad int64)
 			}
 			spoiled[i] = true
 			bad++
+			if err != nil {
+				unread++
+			}
 			e.badBlock(p.addr+extent.Addr(i*extent.BlockSize), want, got, err)
 		}
 	}
 	if bad == 0 {
-		return []livePart{p}, 0
+		return []livePart{p}, 0, 0
 	}
 	run := int64(0) // blocks of good units before the one at hand
 	rest := p
@@ -316,7 +327,7 @@ func (e *Engine) verifyPart(p livePart, again bool) (good []livePart, bad int64)
 		}
 	}
 	flush(0)
-	return good, bad
+	return good, bad, unread
 }
 
 // unitBlocks returns the blocks of each unit of the part: of each frame, or 1.

@@ -155,6 +155,11 @@ func (e *Engine) recoverGroup(g store.BlockGroup, z zone.Zone) (alloc.BlockGroup
 	case zone.Full:
 		wp = g.Capacity
 	}
+	if g.Flags&store.BGReadOnly != 0 {
+		bg.State = alloc.ReadOnly
+		e.report("ZONE_FAILED", Warning, z.Index, fmt.Sprintf("zone %d could not be read in part and is not written to any more; %d live bytes lie in it", z.Index, g.LiveBytes))
+		return bg, nil
+	}
 	if g.LiveBytes == 0 {
 		return bg, e.recoverDead(&bg, g, z, wp)
 	}

@@ -12,6 +12,7 @@ import (
 type bgRecord struct {
 	generation uint64      // after the reset; 0: it was not reset
 	class      alloc.Class // of who opened it since; 0: nobody
+	readOnly   bool        // its medium is failing; for good
 	finished   bool        // before it was full, so that the next open is not surprised by its write pointer
 }
 
@@ -24,6 +25,7 @@ func (e *Engine) note(slot uint32, r bgRecord) {
 		if r.class == 0 {
 			r.class = old.class
 		}
+		r.readOnly = r.readOnly || old.readOnly
 	}
 	e.records.m[slot] = r
 }
@@ -96,6 +98,7 @@ func (e *Engine) returnRecords(m map[uint32]bgRecord) {
 			if cur.class == 0 {
 				cur.class = r.class
 			}
+			cur.readOnly = cur.readOnly || r.readOnly
 			e.records.m[slot] = cur
 		}
 	}
@@ -112,6 +115,9 @@ func (e *Engine) putRecords(tx *store.Tx, m map[uint32]bgRecord) error {
 		}
 		if r.class > 0 {
 			bg.Class = uint8(r.class)
+		}
+		if r.readOnly {
+			bg.Flags |= store.BGReadOnly
 		}
 		if r.finished {
 			bg.Flags |= store.BGFinished
