@@ -1,0 +1,178 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/shingle-store/shingle/internal/errdefs"
+	"github.com/shingle-store/shingle/internal/extent"
+)
+
+// TestReclaimRaces moves everything that can be moved over and over while writers overwrite, cut, punch
+// and delete what is on its way, and read back every byte.
+func TestReclaimRaces(t *testing.T) {
+	modes(t, func(t *testing.T, o Options) {
+		o.DirtyLimit, o.MaxWait, o.WritebackAge = minDirtyLimit, 20*time.Second, 5*time.Millisecond
+		b := newFaultBench(t, zns(40, 256<<10), o)
+		e := b.open()
+		steps := 120
+		if testing.Short() {
+			steps = 40
+		}
+		var writers, others sync.WaitGroup
+		stop := make(chan struct{})
+		others.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := e.Reclaim(context.Background(), ReclaimRequest{Threshold: ptr(0)}, nil); err != nil {
+					t.Errorf("reclaim: %v", err)
+					return
+				}
+			}
+		})
+		models := make([][]byte, 4)
+		for i := range models {
+			writers.Go(func() { models[i] = raceFile(t, e, fmt.Sprintf("f%d", i), uint64(i), steps) })
+		}
+		writers.Wait()
+		close(stop)
+		others.Wait()
+		syncAll(t, e)
+		checkQuiet(t, e)
+		c := e.Counters()
+		t.Logf("%d bytes moved, %d died on the way, %d block groups emptied", c["reclaim_bytes_moved"], c["reclaim_bytes_dropped"], c["reclaim_emptied"])
+		b.checkLimits()
+		e = b.reopen()
+		for i, want := range models {
+			if want != nil {
+				sameFile(t, e, fmt.Sprintf("f%d", i), want)
+			}
+		}
+	})
+}
+
+// raceFile works on a file of its own and holds it against a model; it answers what it holds at the
+// end, nil: it is deleted.
+func raceFile(t *testing.T, e *Engine, name string, seed uint64, steps int) (want []byte) {
+	ctx := context.Background()
+	r := rand.New(rand.NewPCG(seed, 9))
+	for range steps {
+		n := 1 + r.IntN(60_000)
+		var err error
+		switch k := r.IntN(12); {
+		case want == nil || k < 6:
+			off := r.IntN(200_000)
+			data := text(r.Uint64(), n)
+			if k%2 == 0 {
+				data = noise(r.Uint64(), n)
+			}
+			err = tryWriteAt(e, name, int64(off), data)
+			want = overlay(want, off, data)
+		case k == 6:
+			size := r.IntN(250_000)
+			_, _, err = e.Truncate(ctx, name, int64(size), Preconditions{})
+			want = append(want, make([]byte, max(0, size-len(want)))...)[:size]
+		case k < 9 && len(want) > 1:
+			off := r.IntN(len(want) - 1)
+			n = min(n, len(want)-off)
+			_, _, err = e.Deallocate(ctx, name, int64(off), int64(n), Preconditions{})
+			clear(want[off : off+n])
+		case k == 9:
+			_, err = e.Delete(ctx, DeleteRequest{Name: name})
+			want = nil
+		case k == 10:
+			_, err = e.Sync(ctx, []string{name}, nil)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			return want
+		}
+		if want == nil {
+			continue
+		}
+		if got, err := tryRead(e, name, 0, nil); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s holds something else, %v", name, err)
+			return want
+		}
+	}
+	return want
+}
+
+// TestReadersKeepWhatMoves holds a reader in the middle of a device read while its data is moved and the
+// zone would be reset: it gets what it opened.
+func TestReadersKeepWhatMoves(t *testing.T) {
+	b := newFaultBench(t, zns(24, 256<<10), quietReclaim(Options{}))
+	e := b.open()
+	want := holey(t, e, "f", noise(1, 1<<20))
+	epoch := e.epochs.enter() // a reader between its look-up and its device read
+	old := pieces(t, e, "f")
+	done := make(chan ReclaimProgress, 1)
+	go func() {
+		p, err := e.Reclaim(context.Background(), ReclaimRequest{Threshold: ptr(0)}, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- p
+	}()
+	eventually(t, "all is moved", func() bool { return e.rc.emptied.Load() > 0 && e.rc.working.Load() == 0 })
+	for _, x := range old {
+		f := &file{id: 1}
+		if err := e.readBlocks(f, x, make([]byte, x.Blocks*extent.BlockSize)); err != nil {
+			t.Fatalf("what a reader looked up is gone: %v", err)
+		}
+	}
+	e.epochs.exit(epoch)
+	p := <-done
+	eventually(t, "the zones are reset", func() bool { return e.Usage().Reclaimable == 0 })
+	if p.Emptied == 0 {
+		t.Errorf("%+v", p)
+	}
+	sameFile(t, e, "f", want)
+}
+
+// TestReclaimWithOnlyItsReserve fills a store to refusal, in whole zones with a single dead block each,
+// and reclaims with nothing but the reserve.
+func TestReclaimWithOnlyItsReserve(t *testing.T) {
+	for name, g := range reclaimGeometries {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			codec := extent.CodecNone
+			b := newFaultBench(t, g, quietReclaim(Options{Compression: &codec, DirtyLimit: minDirtyLimit, MaxWait: 10 * time.Second}))
+			e := b.open()
+			data := noise(1, int(e.Usage().Total))
+			writeAt(t, e, "f", 0, data)
+			syncAll(t, e)
+			err := tryWriteAt(e, "g", 0, noise(2, 8192))
+			wantError(t, err, errdefs.NoSpace, errdefs.ReasonNoSpace)
+			syncAll(t, e)
+			dead := int64(0)
+			for off := int64(0); off < int64(len(data)); off += g.ZoneCapacity {
+				if _, _, err := e.Deallocate(context.Background(), "f", off, extent.BlockSize, Preconditions{}); err != nil {
+					t.Fatal(err)
+				}
+				clear(data[off:min(off+extent.BlockSize, int64(len(data)))])
+				dead += extent.BlockSize
+			}
+			extra := noise(3, int(dead))
+			writeAt(t, e, "g", 0, extra)
+			syncAll(t, e)
+			sameFile(t, e, "f", data)
+			sameFile(t, e, "g", extra)
+			err = tryWriteAt(e, "h", 0, noise(4, 8192))
+			wantError(t, err, errdefs.NoSpace, errdefs.ReasonNoSpace)
+			syncAll(t, e)
+			checkQuiet(t, e)
+			b.checkLimits()
+			t.Logf("%d bytes were dead, %d moved for them", dead, e.Counters()["reclaim_bytes_moved"])
+		})
+	}
+}
