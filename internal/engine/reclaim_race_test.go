@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
+	"github.com/shingle-store/shingle/internal/zone"
 )
 
 // TestReclaimRaces moves everything that can be moved over and over while writers overwrite, cut, punch
@@ -175,4 +177,75 @@ func TestReclaimWithOnlyItsReserve(t *testing.T) {
 			t.Logf("%d bytes were dead, %d moved for them", dead, e.Counters()["reclaim_bytes_moved"])
 		})
 	}
+}
+
+// TestVictimIsNotReused lets everything in a block group die while it is being moved, and the store be
+// written full: no address of it means other data before the move has ended.
+func TestVictimIsNotReused(t *testing.T) {
+	b := newFaultBench(t, zns(16, 256<<10), quietReclaim(Options{DirtyLimit: minDirtyLimit, MaxWait: 200 * time.Millisecond}))
+	e := b.open()
+	holey(t, e, "f", noise(1, 1<<20))
+	victim, _ := e.rc.index.Best()
+	z := e.zoneOf(victim.Slot)
+	gate := make(chan struct{})
+	reached := make(chan struct{})
+	var once sync.Once
+	b.mem.SetHook(func(op zone.Op) error {
+		if op.Kind == zone.OpRead && op.Zone == z && !op.After {
+			once.Do(func() { close(reached); <-gate })
+		}
+		return nil
+	})
+	done := make(chan error, 1)
+	go func() {
+		_, err := e.Reclaim(context.Background(), ReclaimRequest{Threshold: ptr(0), BlockGroups: []uint32{victim.Slot}}, nil)
+		done <- err
+	}()
+	<-reached
+	deleteFile(t, e, "f")
+	eventually(t, "the file is freed", func() bool { return e.orphans.Load() == 0 })
+	files, _ := fillWith(t, e, 100_000)
+	if g := groupOf(e, z); g.Generation != 1 || g.Live != 0 {
+		t.Errorf("the block group that is being moved is %+v", g)
+	}
+	close(gate)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its zone comes back", func() bool { return groupOf(e, z).Generation == 2 })
+	for i := range files - 1 {
+		if got, err := tryRead(e, fmt.Sprintf("d/%d", i), 0, nil); err != nil || len(got) != 100_000 {
+			t.Fatalf("file %d: %d bytes, %v", i, len(got), err)
+		}
+	}
+	syncAll(t, e)
+	checkQuiet(t, e)
+}
+
+// TestMovedCopiesInDoubt loses power after a flush that covered copies has failed and a later one has
+// succeeded: the copies may be gone, so nothing refers to them.
+func TestMovedCopiesInDoubt(t *testing.T) {
+	b := newFaultBench(t, zns(24, 256<<10), quietReclaim(Options{}))
+	e := b.open()
+	want := holey(t, e, "f", noise(1, 1<<20))
+	epoch := e.doubt.epoch.Load()
+	var left atomic.Int64
+	left.Store(1)
+	b.mem.SetHook(func(op zone.Op) error {
+		if op.Kind == zone.OpFlush && !op.After && left.Add(-1) >= 0 {
+			return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "test", op.Kind.String(), zone.ErrMedia)
+		}
+		return nil
+	})
+	p := reclaimAll(t, e)
+	if e.doubt.epoch.Load() != epoch+1 {
+		t.Fatalf("%d flushes failed", e.doubt.epoch.Load()-epoch)
+	}
+	c := e.Counters()
+	if p.Emptied == 0 || c["reclaim_bytes_discarded"] == 0 {
+		t.Errorf("nothing that was in doubt was given up: %+v, %v", p, c)
+	}
+	sameFile(t, e, "f", want)
+	syncAll(t, e)
+	checkQuiet(t, e)
 }

@@ -274,3 +274,59 @@ func TestDeletedIsReusableSoon(t *testing.T) {
 	}
 	sameFile(t, e, "small", bytes.Repeat(small, 8))
 }
+
+// TestCompressedNearFull overwrites parts of compressed files at random on a store of which 85 % are live:
+// frames of every length are moved whole, and it is never refused.
+func TestCompressedNearFull(t *testing.T) {
+	for name, g := range reclaimGeometries {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			codec := extent.CodecZstd
+			b := newFaultBench(t, g, Options{Compression: &codec, DirtyLimit: minDirtyLimit, MaxWait: 20 * time.Second})
+			e := b.open()
+			r := rand.New(rand.NewPCG(1, 1))
+			total := e.Usage().Total
+			var files [][]byte
+			source := text(7, 4<<20)
+			random := noise(8, 4<<20)
+			data := func(n int) []byte { // compresses to anything between a tenth and all
+				p := bytes.Clone(source[r.IntN(len(source)-n):][:n])
+				k := r.IntN(n)
+				copy(p[:k], random[r.IntN(len(random)-k):])
+				return p
+			}
+			for e.Usage().Used < total*85/100-300_000 {
+				p := data(300_000)
+				writeAt(t, e, fmt.Sprintf("f%d", len(files)), 0, p)
+				files = append(files, p)
+				syncAll(t, e)
+			}
+			steps := 400
+			if testing.Short() {
+				steps = 120
+			}
+			for i := range steps {
+				f := r.IntN(len(files))
+				n := 1 + r.IntN(100_000)
+				off := r.IntN(len(files[f]) - n)
+				p := data(n)
+				if e.Usage().Used > total*85/100 { // what was cut to pieces takes more
+					p = bytes.Clone(source[:n])
+				}
+				if err := tryWriteAt(e, fmt.Sprintf("f%d", f), int64(off), p); err != nil {
+					t.Fatalf("write %d: %v; %+v %v", i, err, e.Usage(), e.Counters())
+				}
+				copy(files[f][off:], p)
+				syncAll(t, e)
+			}
+			for f, want := range files {
+				sameFile(t, e, fmt.Sprintf("f%d", f), want)
+			}
+			checkQuiet(t, e)
+			c, u := e.Counters(), e.Usage()
+			t.Logf("%d of %d used; %d bytes moved, %d copied for nothing or padding, write amplification %.2f", u.Used, u.Total,
+				c["reclaim_bytes_moved"], c["reclaim_bytes_discarded"], float64(c["device_bytes_written"])/float64(c["client_bytes_written"]))
+			b.checkLimits()
+		})
+	}
+}
