@@ -19,6 +19,7 @@ import (
 	"github.com/shingle-store/shingle/internal/config"
 	"github.com/shingle-store/shingle/internal/engine"
 	"github.com/shingle-store/shingle/internal/errdefs"
+	"github.com/shingle-store/shingle/internal/reclaim"
 	"github.com/shingle-store/shingle/internal/server"
 )
 
@@ -164,7 +165,8 @@ func (s *service) openEngine(ctx context.Context, f *folder) error {
 	s.engine, err = engine.Open(ctx, engine.Options{
 		Device: d, MetadataPath: f.metadata(), MetadataLimit: s.c.MetadataLimit, Compression: s.c.Compression,
 		NoDelalloc: s.c.NoDelalloc, DirtyLimit: s.c.DirtyLimit, MaxWait: s.c.MaxWait,
-		Now: time.Now, Random: rand.Reader, Logger: s.log,
+		Reclaim: reclaim.Options{Threshold: s.c.ReclaimThreshold, Busy: s.c.ReclaimPace},
+		Now:     time.Now, Random: rand.Reader, Logger: s.log,
 	})
 	return err
 }

@@ -23,8 +23,10 @@ type Config struct {
 	DirtyLimit    int64         // bytes
 	MetadataLimit int64         // bytes
 	MaxWait       time.Duration
-	DrainTimeout  time.Duration
-	LogLevel      slog.Level
+	// ReclaimThreshold and ReclaimPace are percentages: reclaim.Options.Threshold and Busy.
+	ReclaimThreshold, ReclaimPace int
+	DrainTimeout                  time.Duration
+	LogLevel                      slog.Level
 }
 
 // Setting is one thing that can be told by flag or variable.
@@ -69,6 +71,10 @@ var settings = []Setting{
 		set: func(c *Config, s string) error { return sizeOf(&c.MetadataLimit, s, minMetadataLimit) }},
 	{Name: "max-wait", Default: "30s", Usage: "how long a write waits for writeback or space without progress",
 		set: func(c *Config, s string) error { return duration(&c.MaxWait, s, time.Millisecond) }},
+	{Name: "reclaim-threshold", Default: "75", Usage: "how much of a zone must be dead, in percent, for its live data to be moved while there is space to spare",
+		set: func(c *Config, s string) error { return percent(&c.ReclaimThreshold, s) }},
+	{Name: "reclaim-pace", Default: "25", Usage: "how much of its time reclaim works, in percent, while others use the store and space is not low",
+		set: func(c *Config, s string) error { return percent(&c.ReclaimPace, s) }},
 	{Name: "drain-timeout", Default: "20s", Usage: "how long calls under way may take to end when the engine stops",
 		set: func(c *Config, s string) error { return duration(&c.DrainTimeout, s, 0) }},
 	{Name: "log-level", Default: "info", Usage: "debug, info, warn or error",
@@ -183,6 +189,15 @@ func duration(to *time.Duration, s string, least time.Duration) error {
 		return fmt.Errorf("%s is too short: give at least %s", s, least)
 	}
 	*to = d
+	return nil
+}
+
+func percent(to *int, s string) error {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > 100 {
+		return fmt.Errorf("%q is no percentage: give a whole number from 1 to 100", s)
+	}
+	*to = n
 	return nil
 }
 

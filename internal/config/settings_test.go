@@ -28,6 +28,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := Config{
 		Data: "./shingle-data", Listen: "127.0.0.1:7411", DirtyLimit: 512 << 20, MaxWait: 30 * time.Second, DrainTimeout: 20 * time.Second,
+		ReclaimThreshold: 75, ReclaimPace: 25,
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Device{})); diff != "" {
 		t.Error(diff)
@@ -57,6 +58,8 @@ func TestEverySettingCanBeSet(t *testing.T) {
 		{"dirty-limit", "8MiB", Config{DirtyLimit: 8 << 20}},
 		{"metadata-limit", "1048576", Config{MetadataLimit: 1 << 20}},
 		{"max-wait", "1m30s", Config{MaxWait: 90 * time.Second}},
+		{"reclaim-threshold", "100", Config{ReclaimThreshold: 100}},
+		{"reclaim-pace", "1", Config{ReclaimPace: 1}},
 		{"drain-timeout", "0", Config{}},
 		{"log-level", "debug", Config{LogLevel: slog.LevelDebug}},
 		{"log-level", "warn", Config{LogLevel: slog.LevelWarn}},
@@ -119,6 +122,9 @@ func TestWrongValuesSayWhoAndWhat(t *testing.T) {
 		{"metadata-limit", "1023KiB", "give at least 1MiB"},
 		{"max-wait", "30", `"30" is no duration: give a number with ms, s, m or h`},
 		{"max-wait", "0s", "0s is too short: give at least 1ms"},
+		{"reclaim-threshold", "0", `"0" is no percentage: give a whole number from 1 to 100`},
+		{"reclaim-pace", "101", `"101" is no percentage`},
+		{"reclaim-pace", "50%", `"50%" is no percentage`},
 		{"drain-timeout", "-1s", "-1s is too short"},
 		{"log-level", "INFO", `"INFO" is no level: give debug, info, warn or error`},
 	} {

@@ -13,6 +13,16 @@
 // size never passes data that is not committed. Write pointers are held against the block groups at
 // open, and what does not agree is mended or named (recover.go).
 //
+// Space comes back by moving live data together (reclaim*.go; docs/format.md 2.11). The order: what
+// is live in a block group is looked up, read and verified, with the block group pinned, so that no
+// address in it can come to mean other data; it is appended as it is stored to a block group of
+// relocation's; the device is flushed; one transaction, in a group commit like any other, looks again at
+// what still lives at the old addresses and points that, and only that, to the copies; when nothing lives
+// there any more the pin ends and the zone is reset as any other: after the commit, and after the last
+// reader that may have looked an old address up. Nobody is locked out meanwhile. Relocation cannot run
+// out of space: half of the reserve is granted to nobody else, and that is more than the live part of
+// any block group worth emptying.
+//
 // It leaves to others: decisions about space (alloc), the index of dirty ranges (delalloc), the
 // record formats (store), the rules of devices (zone), and the wire (server).
 //

@@ -37,13 +37,16 @@ func zns(zones int, size int64) zone.Geometry {
 
 // TestRandomOverwritesAtEighty overwrites 4 KiB at random places of a store of which 80 % of the raw
 // bytes are live, and is never refused; what that writes to the device is near what greedy choice
-// needs.
+// needs. The device has 32 MiB, and 256 MiB with -reclaim.full.
 func TestRandomOverwritesAtEighty(t *testing.T) {
-	rounds := 3.0
-	if testing.Short() {
-		rounds = 0.5
+	rounds, size := 2.0, int64(32<<20)
+	switch {
+	case *reclaimFull:
+		rounds, size = 20, 256<<20
+	case testing.Short():
+		rounds = 1
 	}
-	for _, g := range []zone.Geometry{zns(256, 1<<20), zns(64, 4<<20)} {
+	for _, g := range []zone.Geometry{zns(256, size/256), zns(64, size/64)} {
 		t.Run(fmt.Sprintf("%d zones", g.Zones), func(t *testing.T) {
 			codec := extent.CodecNone
 			b := newBench(t, g, Options{Compression: &codec, DirtyLimit: minDirtyLimit, MaxWait: 10 * time.Second})
