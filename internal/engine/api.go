@@ -174,6 +174,7 @@ type Usage struct {
 	Stuck         int64 // part of Unusable that does not, while its zones hold bad blocks
 	Tails         int64 // part of Unusable that was never written: its zones were finished early
 	Failed        int64 // part of Unusable that was lost in failed writes, or copied for nothing
+	Lent          int64 // part of Unusable that is taken by copies of live data that is being moved
 	Pending       int64 // part of Reserved that is placed and not durable yet
 	Writable      int64 // estimate of what can still be written, reclaim included
 	Reclaiming    bool  // live data is being moved, or zones are being reset, now

@@ -84,10 +84,15 @@ func (e *Engine) Usage() Usage {
 		Reclaimable: a.Reclaimable, Raw: e.geo.DeviceBytes(), Active: a.Active, MaxActive: a.MaxActive, MaxOpen: e.geo.MaxOpen,
 		Dirty: e.mode.Dirty() + e.waiting.Load(), Metadata: s.UsedBytes, MetadataMax: s.MaxBytes,
 	}
+	// Copies of what is being moved are nobody's promise: they become used when what they were made of
+	// becomes unusable.
+	u.Lent = min(max(e.rc.copies.Load(), 0), u.Reserved)
+	u.Reserved -= u.Lent
+	u.Unusable += u.Lent
 	movable, stuck := e.rc.index.Dead()
 	u.Relocatable = min(movable+e.al.ActiveDead(), u.Unusable-min(u.Reclaimable, u.Unusable))
 	u.Stuck = min(stuck, u.Unusable-u.Relocatable)
-	u.Tails, u.Failed, u.Pending, u.Reclaiming = a.Tails, a.Failed, a.Pending, e.Reclaiming()
+	u.Tails, u.Failed, u.Pending, u.Reclaiming = a.Tails, a.Failed, min(a.Pending, u.Reserved), e.Reclaiming()
 	room := max(0, s.MaxBytes-s.MaxBytes/8-s.UsedBytes) // as metadataRoom has it
 	u.Writable = min(u.Free+u.Unusable-u.Stuck, room/metadataPerBlock*extent.BlockSize)
 	if e.geo.MaxActive > 0 {

@@ -20,12 +20,18 @@ type reclaimer struct {
 	turn, call chan struct{}
 	buf        []byte // of who holds turn: what is being moved
 
+	copies   atomic.Int64  // bytes appended, or being appended, that are not published yet
 	waiting  atomic.Int64  // who waits for space now
 	working  atomic.Int64  // block groups being emptied
 	appended atomic.Uint64 // steps whose copies have been appended
 	flushed  uint64        // of them, those that a flush has covered; of the group commit's goroutine
-	// barren: emptying the best candidate gave back nothing, and nothing has died since.
+	// barren: emptying the best candidates gave back nothing, and nothing has died since. recent is
+	// how it is going, of the background.
 	barren atomic.Bool
+	recent struct {
+		victims int
+		gained  int64 // bytes
+	}
 
 	victims, emptied, failed  atomic.Uint64 // block groups
 	moved, dropped, discarded atomic.Uint64 // bytes
@@ -106,12 +112,21 @@ func (e *Engine) reclaimStep(policy *reclaim.Policy) bool {
 		e.rc.barren.Store(true)
 		e.o.Logger.Debug("emptying a block group ended early", "block_group", best.Slot, "error", err)
 		return false
-	case out.emptied && out.moved+int64(e.rc.discarded.Load()-before) >= best.Live+best.Dead:
-		e.rc.barren.Store(true) // all that it gave back was lost in packing
-		return false
+	case out.emptied:
+		e.rc.recent.victims++
+		e.rc.recent.gained += best.Live + best.Dead - out.moved - int64(e.rc.discarded.Load()-before)
+	}
+	// Frames do not fill zones to the last block, so one block group may give back less than nothing.
+	if e.rc.recent.victims == barrenAfter {
+		e.rc.barren.Store(e.rc.recent.gained <= 0)
+		e.rc.recent.victims, e.rc.recent.gained = 0, 0
 	}
 	return true
 }
+
+// barrenAfter is how many block groups in a row have to give back nothing together for reclaim to be
+// given up until more has died.
+const barrenAfter = 8
 
 // reclaimState is what the policy goes by. What resets under way will bring counts as there already.
 func (e *Engine) reclaimState() reclaim.State {

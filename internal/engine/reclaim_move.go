@@ -385,6 +385,7 @@ func (e *Engine) relocate(ctx context.Context, parts []livePart) (moved, dropped
 	defer func() {
 		for slot, n := range j.pending {
 			if n > 0 {
+				e.rc.copies.Add(-n)
 				e.al.Discard(slot, n, false)
 				e.rc.discarded.Add(uint64(n))
 			}
@@ -441,8 +442,10 @@ func (j *relocation) append(ctx context.Context, parts []livePart) error {
 		if left > 0 {
 			bufs = append(bufs, e.padding(left))
 		}
+		e.rc.copies.Add(grant.Length)
 		at, err := e.append(grant, bufs)
 		if err != nil {
+			e.rc.copies.Add(-grant.Length)
 			if tries++; tries >= placeTries {
 				return err
 			}
@@ -525,6 +528,7 @@ func (j *relocation) publish() error {
 				e.al.Free(slot, n)
 			}
 			for slot, n := range d.Added {
+				e.rc.copies.Add(-n)
 				e.al.Publish(slot, n)
 				j.pending[slot] -= n
 				j.published += n

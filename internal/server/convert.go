@@ -108,10 +108,8 @@ func usageProto(u engine.Usage) *shinglev1.Usage {
 		MetadataBytes: u.Metadata, MetadataMaxBytes: u.MetadataMax,
 		Files: u.Files, LogicalBytes: u.Logical, StoredBytes: u.Stored, InlineBytes: u.Inline, Extents: u.Extents,
 		WritableEstimateBytes: u.Writable, ReclaimRunning: u.Reclaiming,
-		// What relocation has lent of the reserve is taken off reserved bytes first (alloc.Usage.Deficit), so
-		// none of it stands in the unusable ones while anything is reserved.
 		Unusable: &shinglev1.UnusableSpace{
-			DeadBytes: u.Unusable - u.Tails - u.Failed, TailBytes: u.Tails, FailedBytes: u.Failed,
+			DeadBytes: u.Unusable - u.Tails - u.Failed - u.Lent, TailBytes: u.Tails, FailedBytes: u.Failed, LentBytes: u.Lent,
 			RelocatableBytes: u.Relocatable, StuckBytes: u.Stuck,
 		},
 		Reserved: &shinglev1.ReservedSpace{ReceivedBytes: u.Reserved - u.Pending, PendingBytes: u.Pending},

@@ -165,14 +165,14 @@ func TestUsageIsComplete(t *testing.T) {
 		Total: 1, Used: 2, Free: 3, Quarantined: 6, Reclaimable: 7, Dirty: 8, Raw: 9,
 		Active: 10, MaxActive: 11, Open: 12, MaxOpen: 13, Metadata: 14, MetadataMax: 15,
 		Files: 16, Logical: 17, Stored: 18, Inline: 19, Extents: 20,
-		Unusable: 40, Reserved: 50, Relocatable: 21, Stuck: 22, Tails: 3, Failed: 4, Pending: 20, Writable: 23, Reclaiming: true,
+		Unusable: 40, Reserved: 50, Relocatable: 21, Stuck: 22, Tails: 3, Failed: 4, Lent: 2, Pending: 20, Writable: 23, Reclaiming: true,
 	})
 	want := &pb.Usage{
 		TotalBytes: 1, UsedBytes: 2, FreeBytes: 3, ZoneUnusableBytes: 40, ReservedBytes: 50, QuarantinedBytes: 6, ReclaimableBytes: 7,
 		DirtyBytes: 8, RawBytes: 9, ActiveZones: 10, MaxActiveZones: 11, OpenZones: 12, MaxOpenZones: 13, MetadataBytes: 14,
 		MetadataMaxBytes: 15, Files: 16, LogicalBytes: 17, StoredBytes: 18, InlineBytes: 19, Extents: 20,
 		WritableEstimateBytes: 23, ReclaimRunning: true,
-		Unusable: &pb.UnusableSpace{DeadBytes: 33, TailBytes: 3, FailedBytes: 4, RelocatableBytes: 21, StuckBytes: 22},
+		Unusable: &pb.UnusableSpace{DeadBytes: 31, TailBytes: 3, FailedBytes: 4, LentBytes: 2, RelocatableBytes: 21, StuckBytes: 22},
 		Reserved: &pb.ReservedSpace{ReceivedBytes: 30, PendingBytes: 20},
 	}
 	if !proto.Equal(u, want) {
