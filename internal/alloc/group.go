@@ -88,6 +88,8 @@ type BlockGroup struct {
 	Unusable int64
 	// Pending is granted, neither published nor discarded. New starts it at 0.
 	Pending int64
+	// Pinned: somebody moves its live parts. New ignores it.
+	Pinned bool
 }
 
 // group is a block group's entry in the books. Everything else (free, unusable, quarantined)
@@ -170,6 +172,6 @@ func (g *group) describe(slot uint32) BlockGroup {
 	return BlockGroup{
 		Slot: slot, Zone: g.zone, Capacity: g.capacity, AllocOffset: g.granted, Live: g.live,
 		Generation: g.generation, Class: g.class, State: g.state,
-		Unusable: g.figures().unusable, Pending: g.pending,
+		Unusable: g.figures().unusable, Pending: g.pending, Pinned: g.pins > 0,
 	}
 }

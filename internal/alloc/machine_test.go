@@ -39,7 +39,7 @@ func (x *machine) check(t *rapid.T) {
 		want := BlockGroup{
 			Slot: uint32(i), Zone: i + 2, Capacity: int64(len(g.blocks)+1) * blk, AllocOffset: b.AllocOffset,
 			Live: g.count(live) * blk, Generation: g.generation, Class: g.class, State: g.state,
-			Unusable: g.dead() * blk, Pending: g.count(inFlight, appended) * blk,
+			Unusable: g.dead() * blk, Pending: g.count(inFlight, appended) * blk, Pinned: g.pins > 0,
 		}
 		if g.state == Active && !g.opening {
 			want.AllocOffset = want.Capacity - g.count(free)*blk

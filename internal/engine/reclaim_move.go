@@ -22,7 +22,7 @@ const (
 	moveParts = 512
 	// moveGap is how far apart what is read together may lie.
 	moveGap = 32 << 10
-	// moveRead bounds one read, so that a client's does not wait long behind it.
+	// moveRead bounds one read or append, so that a client's does not wait long behind it.
 	moveRead = 1 << 20
 )
 
@@ -413,7 +413,7 @@ type relocation struct {
 	published int64
 }
 
-// append stores the parts in block groups of relocation's, as much in an append as an extent may hold.
+// append stores the parts in block groups of relocation's.
 func (j *relocation) append(ctx context.Context, parts []livePart) error {
 	e := j.e
 	for tries := 0; len(parts) > 0; {
@@ -424,11 +424,12 @@ func (j *relocation) append(ctx context.Context, parts []livePart) error {
 				pieces[i].Units = parts[i].unitBlocks()
 			}
 		}
-		take, left := reclaim.Fit(pieces, e.maxExtent/extent.BlockSize)
+		most := min(e.maxExtent, moveRead)
+		take, left := reclaim.Fit(pieces, most/extent.BlockSize)
 		if len(take) == 0 {
 			return errdefs.New(errdefs.Corruption, errdefs.ReasonCorruption, "engine.relocate", fmt.Sprintf("address %d", parts[0].addr), "a frame is larger than an extent may be")
 		}
-		grant, err := e.allocateRelocation(ctx, e.maxExtent-left*extent.BlockSize)
+		grant, err := e.allocateRelocation(ctx, most-left*extent.BlockSize)
 		if err != nil {
 			return err
 		}

@@ -238,11 +238,18 @@ func zoneConditionProto(c zone.Condition) shinglev1.ZoneCondition {
 
 func blockGroupProto(b alloc.BlockGroup, g zone.Geometry) *shinglev1.BlockGroup {
 	class := shinglev1.BlockGroupClass_BLOCK_GROUP_CLASS_UNSPECIFIED
-	if b.Class == alloc.ClassData {
+	switch b.Class {
+	case alloc.ClassData:
 		class = shinglev1.BlockGroupClass_BLOCK_GROUP_CLASS_DATA
+	case alloc.ClassRelocation:
+		class = shinglev1.BlockGroupClass_BLOCK_GROUP_CLASS_RELOCATION
+	}
+	state := blockGroupStateProto(b.State)
+	if b.Pinned && b.State == alloc.Full {
+		state = shinglev1.BlockGroupState_BLOCK_GROUP_STATE_RELOCATING
 	}
 	return &shinglev1.BlockGroup{
-		BlockGroup: b.Slot, Start: uint64(b.Slot) * uint64(g.ZoneSize), Class: class, State: blockGroupStateProto(b.State),
+		BlockGroup: b.Slot, Start: uint64(b.Slot) * uint64(g.ZoneSize), Class: class, State: state,
 		Generation: b.Generation, Capacity: uint64(b.Capacity), AllocOffset: uint64(b.AllocOffset),
 		Used: uint64(b.Live), ZoneUnusable: uint64(b.Unusable), Pending: uint64(b.Pending),
 		Zones: []*shinglev1.ZoneRef{{Device: theDevice, Zone: uint32(b.Zone)}},
