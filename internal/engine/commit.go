@@ -47,6 +47,7 @@ func (e *Engine) beforeCommit() (store.Change, func(error), error) {
 	p.records = e.takeRecords()
 	for _, fp := range p.files {
 		e.holdBack(fp)
+		e.giveUpStranded(fp)
 	}
 	return func(tx *store.Tx) error { return e.publish(tx, p) }, func(err error) { e.published(p, err) }, nil
 }
@@ -135,6 +136,24 @@ func (e *Engine) holdBack(fp *filePublication) {
 			return
 		}
 		fp.ranges = fp.ranges[:keep]
+	}
+}
+
+// giveUpStranded gives up the ranges of a file that are held back by one that could not be made
+// durable, if a cut waits for them: they could not be durable before that one.
+func (e *Engine) giveUpStranded(fp *filePublication) {
+	f := fp.f
+	f.mu.Lock()
+	cause := f.failedErrorLocked()
+	var stranded []*ordered
+	if f.mu.draining && cause != nil && len(fp.ranges) == 0 && f.dirty.Bytes() == 0 &&
+		!slices.ContainsFunc(f.mu.queue, func(o *ordered) bool { return o.state != placed }) {
+		stranded = slices.Clone(f.mu.queue)
+	}
+	f.mu.Unlock()
+	for _, o := range stranded {
+		e.unplace(o)
+		e.giveUp(o, cause)
 	}
 }
 
@@ -282,7 +301,9 @@ func (e *Engine) published(p *publication, err error) {
 			f.pending.Forget(o.rng.Off, o.rng.End(), o.rng.MaxSeq)
 			o.rng.Release()
 		}
-		f.refreshLocked()
+		if len(fp.ranges) > 0 { // else a waiter would wake, kick and be woken again, without an end
+			f.refreshLocked()
+		}
 		f.mu.Unlock()
 		e.settle(f)
 		if more {

@@ -45,11 +45,15 @@ type file struct {
 		committed  uint64     // every write up to this one is durable
 		marks      []sizeMark // how size grew since the last commit, by seq
 		queue      []*ordered // taken and not committed, in the order of taking
-		inBatch    int        // the first so many of queue are in the transaction under way
-		failed     []*ordered // could not be made durable; sticky
-		commitErr  error      // of the last try to commit, while it lasts
-		inline     bool       // the record holds inline data, or will with the range in queue
-		inlineLen  int64      // of the inline data, in bytes of the file
+		// cutLow is the lowest sequence of what a cut under way has dropped from memory; 0: nothing.
+		// Until the cut is durable, that data is neither durable nor gone.
+		cutLow    uint64
+		draining  bool       // a cut waits until nothing is in memory but what has failed
+		inBatch   int        // the first so many of queue are in the transaction under way
+		failed    []*ordered // could not be made durable; sticky
+		commitErr error      // of the last try to commit, while it lasts
+		inline    bool       // the record holds inline data, or will with the range in queue
+		inlineLen int64      // of the inline data, in bytes of the file
 		// inlineRecord is how long inline data is on record: longer than 0 also while the same
 		// bytes are dirty, until the commit that replaces it.
 		inlineRecord int64
@@ -178,7 +182,7 @@ func (e *Engine) isOpen(id uint64) bool {
 // settle keeps one reference to the file for as long as it has data in memory.
 func (e *Engine) settle(f *file) {
 	f.mu.Lock()
-	holds := f.dirty.Bytes() > 0 || len(f.mu.queue) > 0 || len(f.mu.failed) > 0
+	holds := f.dirty.Bytes() > 0 || len(f.mu.queue) > 0 || len(f.mu.failed) > 0 || f.mu.cutLow != 0
 	e.files.mu.Lock()
 	drop := f.busy && !holds
 	if holds && !f.busy {
@@ -240,6 +244,9 @@ func (f *file) wake() {
 // if all are.
 func (f *file) uncommittedLocked() (seq uint64, ok bool) {
 	seq, ok = f.dirty.MinSeq()
+	if low := f.mu.cutLow; low != 0 && (!ok || low < seq) {
+		seq, ok = low, true
+	}
 	for _, list := range [][]*ordered{f.mu.queue, f.mu.failed} {
 		for _, o := range list {
 			if !ok || o.rng.MinSeq < seq {

@@ -284,7 +284,13 @@ func (e *Engine) allocate(want int64) (alloc.Grant, error) {
 				}
 			}
 		case alloc.Busy:
-			e.retireClosing()
+			if err := e.retireClosing(); err != nil {
+				// Nothing else will change the device's mind, so the tries are spaced by the tick.
+				if tries++; tries >= placeTries {
+					return alloc.Grant{}, err
+				}
+				changed = nil
+			}
 			e.resetKick.set() // short of space, there is more that is worth a reset
 			select {
 			case <-changed:
@@ -367,26 +373,50 @@ func (e *Engine) quarantine(slot uint32, z int, readable bool, cause error) {
 	})
 }
 
+// finishedAnyway looks at a zone whose finish has failed: it may be full all the same, or have failed
+// for good, and then it is quarantined.
+func (e *Engine) finishedAnyway(slot uint32, z int, cause error) bool {
+	e.o.Logger.Warn("finish failed", "zone", z, "error", cause)
+	zs, err := e.dev.Report(z, 1)
+	if err != nil || len(zs) != 1 {
+		return false
+	}
+	switch zs[0].Condition {
+	case zone.Full:
+		return true
+	case zone.ReadOnly:
+		e.quarantine(slot, z, true, cause)
+	case zone.Offline:
+		e.quarantine(slot, z, false, cause)
+	}
+	return false
+}
+
 // retireClosing finishes the zones of block groups that left allocation early, as far as no append
 // to them is under way. The last append of each of the others wakes the resetter, which calls again.
-func (e *Engine) retireClosing() {
+// The error is of a zone that could not be finished, when none could.
+func (e *Engine) retireClosing() (stuck error) {
 	e.retireTurn <- struct{}{}
 	defer func() { <-e.retireTurn }()
 	e.closing.Store(true)
-	due := e.al.Closing()
+	due, retired := e.al.Closing(), false
 	for _, slot := range due {
 		z := e.zoneOf(slot)
 		if err := e.dev.Finish(z); err != nil {
-			e.o.Logger.Warn("finish failed", "zone", z, "error", err)
-			e.quarantine(slot, z, true, err)
-			continue
+			if !e.finishedAnyway(slot, z, err) {
+				stuck = errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.retireClosing", fmt.Sprintf("finish of zone %d", z), err)
+				continue // it holds its active slot, and so its place in the budget: another time
+			}
 		}
 		e.note(slot, bgRecord{finished: true})
 		e.al.Retire(slot)
+		retired = true
 	}
 	// Whoever closes a block group calls here afterwards, so none is missed.
 	e.closing.Store(e.al.AnyClosing())
-	if len(due) > 0 {
+	if retired {
 		e.resetKick.set()
+		return nil
 	}
+	return stuck
 }
