@@ -25,6 +25,15 @@
 // A block group holds an active slot of the device from BeginOpen until it is full, retired,
 // reset or quarantined. Its header block is not part of the usable bytes.
 //
+// # Conventional block groups
+//
+// A conventional zone takes writes anywhere, so its block group has none of these states: it has a
+// bitmap. A grant is one free run of it; what is discarded is free at once, what is freed counts as
+// free at once and can be granted again when its owner says that nobody reads it any more (Vacate).
+// Any free block can be granted, so a promise of bytes holds however short the free runs are: more
+// grants come of it. Small data goes there first (AllocateSmall), other data when no sequential
+// block group has room. They hold no active slot.
+//
 // # The reserve
 //
 // Options.Reserve bytes of the free space, wherever they lie, are kept back: Reserve never
@@ -36,7 +45,9 @@
 // # The cost
 //
 // Full block groups are never looked at. An allocation looks at the active ones with room, at
-// most as many as the budget, and at two empty ones at most; Stats counts them.
+// most as many as the budget, and at two empty ones at most; Stats counts them. Conventional ones
+// are found by the length of their longest free run: at most four are looked at, and one way down a tree
+// over the bitmap.
 //
 // # After a crash
 //

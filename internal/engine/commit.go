@@ -270,7 +270,7 @@ func (e *Engine) published(p *publication, err error) {
 		for _, o := range fp.ranges {
 			for _, x := range o.out.extents {
 				if fp.gone {
-					e.al.Discard(x.slot, x.Blocks*extent.BlockSize, false)
+					e.discard(x, false)
 				} else {
 					e.al.Publish(x.slot, x.Blocks*extent.BlockSize)
 				}

@@ -43,11 +43,17 @@ func (e *Engine) unplace(o *ordered) {
 	o.out.Lock()
 	defer o.out.Unlock()
 	for _, x := range o.out.extents {
-		e.al.Discard(x.slot, x.Blocks*extent.BlockSize, true)
+		e.discard(x, true)
 	}
 	o.out.extents, o.out.stored = nil, 0
 	o.inline = nil
 	e.resetKick.set()
+}
+
+// discard says that what was placed as x will never be published.
+func (e *Engine) discard(x placedExtent, rereserve bool) {
+	_, off := e.split(x.Addr)
+	e.al.Discard(x.slot, off, x.Blocks*extent.BlockSize, rereserve)
 }
 
 // tryInline decides to keep a small file's data in its node: the range is all of the file, alone,
