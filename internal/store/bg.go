@@ -78,6 +78,12 @@ func (tx *Tx) PutDevice(d Device) error { return tx.put(bDevices, key32(d.Number
 // Place says which zone of which device lies under a block group.
 type Place struct{ Device, Zone uint32 }
 
+// The kinds of block groups; ids are on media.
+const (
+	KindSequential   = 1
+	KindConventional = 2
+)
+
 // BGFlags are the flags of a block group; bits are on media.
 type BGFlags uint32
 
@@ -91,13 +97,13 @@ const (
 // BlockGroup is the record of one slot of the address space (docs/format.md 2.3).
 type BlockGroup struct {
 	Slot        uint32
-	Kind        uint8 // 1 sequential, 2 conventional
+	Kind        uint8 // KindSequential, KindConventional
 	Class       uint8 // 1 data, 2 relocation, 3 log
 	Generation  uint64
-	AllocOffset int64 // bytes from the zone start to the end of the last committed extent
+	AllocOffset int64 // bytes from the zone start to the end of the last committed extent; 0 if conventional
 	LiveBytes   int64 // stored bytes referenced
 	Places      []Place
-	Capacity    int64 // bytes, zone header included
+	Capacity    int64 // bytes, a sequential zone's header included
 	Flags       BGFlags
 }
 
@@ -247,7 +253,9 @@ func (tx *Tx) addLive(slot uint32, stored, end int64) error {
 		return corrupt("store.addLive", fmt.Sprintf("block group %d", slot), "more bytes die than are live")
 	}
 	e.LiveBytes += stored
-	e.AllocOffset = max(e.AllocOffset, end)
+	if e.Kind != KindConventional {
+		e.AllocOffset = max(e.AllocOffset, end)
+	}
 	e.dirty = true
 	tx.mutations++
 	return nil

@@ -138,6 +138,12 @@ func (c *checker) small() error {
 		if g.AllocOffset > g.Capacity {
 			c.problem(bBlockGroups, k, "alloc_offset %d is above the capacity %d", g.AllocOffset, g.Capacity)
 		}
+		if g.Kind != KindSequential && (g.Kind != KindConventional || super.Incompatible&FeatureConventional == 0) {
+			c.problem(bBlockGroups, k, "kind %d is not known, or not one that the store's features allow", g.Kind)
+		}
+		if g.Kind == KindConventional && g.AllocOffset != 0 {
+			c.problem(bBlockGroups, k, "a conventional block group has the alloc_offset %d", g.AllocOffset)
+		}
 		if len(g.Places) == 0 {
 			c.problem(bBlockGroups, k, "has no place")
 		}

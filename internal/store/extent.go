@@ -301,7 +301,7 @@ func (tx *Tx) addExtent(x *Extent) error {
 		return err
 	}
 	tx.super.Totals.replace(Totals{}, x.totals())
-	return nil
+	return tx.markBlocks(x.Addr, x.Blocks, true)
 }
 
 // removeExtent removes the record of x, which is there.
@@ -310,7 +310,7 @@ func (tx *Tx) removeExtent(x *Extent) error {
 		return err
 	}
 	tx.super.Totals.replace(x.totals(), Totals{})
-	return nil
+	return tx.markBlocks(x.Addr, x.Blocks, false)
 }
 
 // putMapping writes e, which lies at s in u, with its back-reference.

@@ -18,6 +18,8 @@ type Tx struct {
 	buckets   [numBuckets]*bbolt.Bucket
 	super     Superblock
 	groups    map[uint32]*groupEntry
+	chunks    map[uint64]*chunk // slot << 32 | chunk
+	freed     []Run             // set by finish
 	noted     notedFile
 	mutations uint64
 	broken    error // bbolt panicked: the transaction must not be committed
@@ -56,6 +58,9 @@ func load(b *bbolt.Tx) (tx *Tx, err error) {
 
 // finish writes what the transaction kept in memory.
 func (tx *Tx) finish() error {
+	if err := tx.writeBitmaps(); err != nil {
+		return err
+	}
 	if err := tx.writeGroups(); err != nil {
 		return err
 	}
