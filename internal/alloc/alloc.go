@@ -58,14 +58,13 @@ type Allocator struct {
 	reserve int64
 	usable  int64 // sum over all block groups, capacity less header
 
-	conventionalGroups int
-
 	mu        sync.Mutex
 	groups    []group
 	sum       figures // of all groups
-	reserved  int64   // promised by Reserve, not yet granted
-	lent      int64   // granted to relocation out of its half of the reserve, not yet won back
-	active    int     // groups that hold an active slot
+	parts     [classes][kinds]figures
+	reserved  int64 // promised by Reserve, not yet granted
+	lent      int64 // granted to relocation out of its half of the reserve, not yet won back
+	active    int   // groups that hold an active slot
 	opening   [classes]int
 	lists     [classes][]uint32 // Active, opened, with room, in the order of opening
 	closing   []uint32          // in the order of failure
@@ -118,7 +117,6 @@ func New(o Options) (*Allocator, error) {
 			if err := g.takeOver(b, o.Bitmaps[b.Slot]); err != nil {
 				return nil, err
 			}
-			a.conventionalGroups++
 			a.usable += g.usable()
 			continue
 		}
@@ -220,11 +218,11 @@ func (a *Allocator) takeLocked(n, account int64) int64 {
 
 // unsettleLocked takes g out of the sums; every change of a group lies between it and
 // settleLocked.
-func (a *Allocator) unsettleLocked(g *group) { a.sum.add(g.figures(), -1) }
+func (a *Allocator) unsettleLocked(g *group) { a.countLocked(g, -1) }
 
 // settleLocked puts g, changed, back into the sums and the sets.
 func (a *Allocator) settleLocked(slot uint32, g *group) {
-	a.sum.add(g.figures(), 1)
+	a.countLocked(g, 1)
 	a.empty.set(slot, g.state == Empty)
 	a.dead.set(slot, g.state == Full && g.idle())
 	if g.runs != nil {

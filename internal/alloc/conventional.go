@@ -183,32 +183,6 @@ func (a *Allocator) HoldFree(slot uint32, from, to, least, most int64) (off, n i
 	return off, n, ok
 }
 
-// KindUsage is the account of the block groups of one kind, in bytes: Total is the sum of the
-// others.
-type KindUsage struct {
-	BlockGroups                                       int
-	Total, Used, Free, Unusable, Pending, Quarantined int64
-}
-
-// ByKind returns the accounts of the sequential and of the conventional block groups. The
-// relocation reserve is part of Free in them, reserved bytes that are not granted too.
-func (a *Allocator) ByKind() (sequential, conventional KindUsage) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	c := &a.sum.conventional
-	conventional = KindUsage{
-		BlockGroups: a.conventionalGroups, Used: c.live, Free: c.free, Pending: c.pending, Quarantined: c.quarantined,
-	}
-	conventional.Total = c.live + c.free + c.pending + c.quarantined
-	s := &a.sum
-	sequential = KindUsage{
-		BlockGroups: len(a.groups) - a.conventionalGroups, Total: a.usable - conventional.Total,
-		Used: s.live - c.live, Free: s.free - c.free, Unusable: s.unusable,
-		Pending: s.pending - c.pending, Quarantined: s.quarantined - c.quarantined,
-	}
-	return sequential, conventional
-}
-
 // kindFigures are the figures of conventional block groups, which are part of the sums too.
 type kindFigures struct{ live, pending, free, quarantined int64 }
 
@@ -216,7 +190,7 @@ type kindFigures struct{ live, pending, free, quarantined int64 }
 // is free at once, although it may take a moment until it can be granted (ready). Until Free has
 // caught up with Vacate a block may count twice: free is then below zero here, never in the sum.
 func (g *group) conventionalFigures() figures {
-	f := figures{live: g.live, pending: g.pending, quarantined: g.bad}
+	f := figures{live: g.live, pending: g.pending, quarantined: g.bad, groups: 1}
 	rest := g.capacity - g.live - g.pending - g.bad
 	if g.state == Active {
 		f.free = rest

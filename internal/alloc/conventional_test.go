@@ -95,8 +95,8 @@ func (x *conventionalMachine) check(t *rapid.T) {
 	if got != want {
 		t.Fatalf("usage\n got %+v\nwant %+v", got, want)
 	}
-	_, kind := x.a.ByKind()
-	if kind.Total != want.Total || kind.Used+kind.Free+kind.Pending+kind.Quarantined != kind.Total || kind.BlockGroups != len(x.groups) {
+	kind := x.a.ByClass()
+	if len(kind) != 1 || !kind[0].Conventional || kind[0].Total != want.Total || kind[0].BlockGroups != int64(len(x.groups)) {
 		t.Fatalf("%+v of %+v", kind, want)
 	}
 	for i, g := range x.groups {

@@ -162,8 +162,16 @@ func (s *script) call(t *testing.T, f []string) string {
 	case "bits":
 		return bitsIn(s.a, slot())
 	case "kinds":
-		seq, conv := s.a.ByKind()
-		return fmt.Sprintf("sequential %s; conventional %s", kindText(seq), kindText(conv))
+		var parts []string
+		for _, c := range s.a.ByClass() {
+			kind := "sequential"
+			if c.Conventional {
+				kind = "conventional"
+			}
+			parts = append(parts, fmt.Sprintf("%s %v %d: total=%d used=%d free=%d unusable=%d pending=%d quarantined=%d", kind, c.Class, c.BlockGroups,
+				c.Total/blk, c.Used/blk, c.Free/blk, c.Unusable/blk, c.Pending/blk, c.Quarantined/blk))
+		}
+		return strings.Join(parts, "; ")
 	case "free":
 		s.a.Free(slot(), num(2)*blk)
 	case "suspect":
@@ -222,11 +230,6 @@ func (s *script) usage() string {
 		fmt.Fprintf(&b, " deficit=%d", u.Deficit/blk)
 	}
 	return b.String()
-}
-
-func kindText(k KindUsage) string {
-	return fmt.Sprintf("%d: total=%d used=%d free=%d unusable=%d pending=%d quarantined=%d", k.BlockGroups,
-		k.Total/blk, k.Used/blk, k.Free/blk, k.Unusable/blk, k.Pending/blk, k.Quarantined/blk)
 }
 
 // bitsOf reads a bitmap as testdata has it.
@@ -310,6 +313,7 @@ func checkBooks(t interface{ Fatalf(string, ...any) }, a *Allocator) {
 		t.Fatalf("over the budget: %+v", u)
 	}
 	var sum figures
+	var parts [classes][kinds]figures
 	active, listed, empty, dead := 0, 0, 0, 0
 	for i := range a.groups {
 		g := &a.groups[i]
@@ -326,6 +330,8 @@ func checkBooks(t interface{ Fatalf(string, ...any) }, a *Allocator) {
 			t.Fatalf("block group %d: %+v does not add up to %d", i, f, g.usable())
 		}
 		sum.add(f, 1)
+		c, kind := g.part()
+		parts[c][kind].add(f, 1)
 		if g.holds {
 			active++
 		}
@@ -347,6 +353,9 @@ func checkBooks(t interface{ Fatalf(string, ...any) }, a *Allocator) {
 				t.Fatalf("block group %d is wrongly listed: %+v", s, *g)
 			}
 		}
+	}
+	if parts != a.parts {
+		t.Fatalf("by class and kind %+v, kept %+v", parts, a.parts)
 	}
 	if sum != a.sum || active != a.active || listed != a.listed || inLists != listed ||
 		empty != a.empty.count || dead != a.dead.count {

@@ -144,6 +144,7 @@ func (g *group) idle() bool { return g.live == 0 && g.pending == 0 }
 type figures struct {
 	live, pending, free, unusable, quarantined, reclaimable int64
 	empty                                                   int64 // the part of free in Empty ones
+	groups                                                  int64 // how many block groups
 
 	conventional kindFigures // the part in conventional ones
 	ready        int64       // what those could be granted at once
@@ -153,7 +154,7 @@ func (g *group) figures() figures {
 	if g.runs != nil {
 		return g.conventionalFigures()
 	}
-	f := figures{live: g.live, pending: g.pending}
+	f := figures{live: g.live, pending: g.pending, groups: 1}
 	rest := g.usable() - g.live - g.pending
 	if g.state == ReadOnly || g.state == Quarantined {
 		f.quarantined = rest
@@ -178,6 +179,7 @@ func (f *figures) add(o figures, sign int64) {
 	f.reclaimable += sign * o.reclaimable
 	f.empty += sign * o.empty
 	f.ready += sign * o.ready
+	f.groups += sign * o.groups
 	c, oc := &f.conventional, &o.conventional
 	c.live += sign * oc.live
 	c.pending += sign * oc.pending

@@ -50,6 +50,7 @@ func (e *Engine) Counters() map[string]uint64 {
 		"device_bytes_read":             d.ReadBytes,
 		"extent_bytes_read":             c.readBytes.Load(),
 		"device_appends":                d.Appends,
+		"device_writes":                 d.Writes,
 		"dirty_memory_bytes":            uint64(e.arena.InUse()),
 		"dirty_memory_peak_bytes":       uint64(e.arena.Peak()),
 	}

@@ -22,6 +22,7 @@ func (e *Engine) place(o *ordered) error {
 	if !o.direct && e.tryInline(o) {
 		return nil
 	}
+	o.small = e.prefersConventional(o)
 	o.sums = o.rng.Sums()
 	var err error
 	if o.codec == extent.CodecNone {
@@ -106,7 +107,7 @@ func (e *Engine) placeRaw(o *ordered) error {
 	var err error
 	for at, n := int64(0), o.rng.Len(); at < n; {
 		var grant alloc.Grant
-		if grant, err = e.allocate(min(n-at, e.maxExtent)); err != nil {
+		if grant, err = e.allocate(o.small, min(n-at, e.maxExtent)); err != nil {
 			break
 		}
 		from := at
@@ -128,7 +129,7 @@ func (e *Engine) placeRaw(o *ordered) error {
 // other zones where one refuses.
 func (e *Engine) appendRaw(o *ordered, at, n int64) error {
 	for tries := 0; n > 0; {
-		grant, err := e.allocate(min(n, e.maxExtent))
+		grant, err := e.allocate(o.small, min(n, e.maxExtent))
 		if err != nil {
 			return err
 		}
@@ -202,8 +203,8 @@ func (e *Engine) placeChunk(o *ordered, at, n int64, buf *compress.ChunkBuf) err
 }
 
 // appendFrames appends as many whole frames as one extent and one grant take, in one append.
-// A grant that ends inside a frame is the tail of a zone: it is filled with that frame's data
-// uncompressed, so that no block of a zone is lost, and the frame's rest follows raw. Answers
+// A grant that ends inside a frame is the tail of a zone or a short free run: it is filled with that
+// frame's data uncompressed, so that no block is lost, and the frame's rest follows raw. Answers
 // the frames done and their bytes of file data; with an error and none done, nothing was appended.
 func (e *Engine) appendFrames(o *ordered, at int64, res compress.ChunkResult) (done int, raw int64, err error) {
 	want := int64(0)
@@ -213,7 +214,7 @@ func (e *Engine) appendFrames(o *ordered, at int64, res compress.ChunkResult) (d
 		}
 		want += f.Blocks() * extent.BlockSize
 	}
-	grant, err := e.allocate(want)
+	grant, err := e.allocate(o.small, want)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -274,12 +275,17 @@ func trim(pieces [][]byte, n int64) [][]byte {
 	return out
 }
 
-// allocate turns up to want reserved bytes into a grant in a block group whose zone is open and
-// has its header. It waits while active slots are on their way back.
-func (e *Engine) allocate(want int64) (alloc.Grant, error) {
+// allocate turns up to want reserved bytes into a grant in a block group whose zone, if it is
+// sequential, is open and has its header; small looks at conventional ones first. It waits while
+// active slots, or freed blocks, are on their way back.
+func (e *Engine) allocate(small bool, want int64) (alloc.Grant, error) {
+	ask := e.al.Allocate
+	if small {
+		ask = e.al.AllocateSmall
+	}
 	for tries := 0; ; {
 		changed := e.al.Changed()
-		grant, outcome := e.al.Allocate(alloc.ClassData, want)
+		grant, outcome := ask(alloc.ClassData, want)
 		switch outcome {
 		case alloc.Granted:
 			return grant, nil
@@ -311,9 +317,16 @@ func (e *Engine) allocate(want int64) (alloc.Grant, error) {
 	}
 }
 
-// append appends a grant's bytes and answers where they lie.
+// append puts a grant's bytes on the device and answers where they lie: an append, or in a
+// conventional zone a write.
 func (e *Engine) append(g alloc.Grant, bufs [][]byte) (extent.Addr, error) {
-	off, err := e.dev.Append(g.Zone, bufs)
+	var off int64
+	var err error
+	if g.Conventional {
+		off, err = g.Off, e.dev.Write(g.Zone, g.Off, bufs)
+	} else {
+		off, err = e.dev.Append(g.Zone, bufs)
+	}
 	if err == nil {
 		e.al.Complete(g)
 		if e.closing.Load() {
@@ -324,6 +337,9 @@ func (e *Engine) append(g alloc.Grant, bufs [][]byte) (extent.Addr, error) {
 	}
 	e.al.Fail(g)
 	e.count.appendErrors.Add(1)
+	if g.Conventional {
+		e.writeFailed(g, err)
+	}
 	e.zoneFailed(g.Slot, g.Zone, err)
 	return 0, errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.append", fmt.Sprintf("zone %d", g.Zone), err)
 }
@@ -351,7 +367,7 @@ func (e *Engine) openBlockGroup() error {
 }
 
 // zoneFailed handles a refused append: a zone that went read-only or offline is quarantined, any
-// other is finished, for its write pointer is not known any more.
+// other sequential one is finished, for its write pointer is not known any more.
 func (e *Engine) zoneFailed(slot uint32, z int, cause error) {
 	e.o.Logger.Warn("append failed; the data goes to another zone", "zone", z, "block_group", slot, "error", cause)
 	zs, err := e.dev.Report(z, 1)

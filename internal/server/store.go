@@ -67,7 +67,9 @@ func (s *storeService) GetUsage(ctx context.Context, _ *shinglev1.GetUsageReques
 	if err != nil {
 		return nil, s.status(ctx, err)
 	}
-	return &shinglev1.GetUsageResponse{Usage: usageProto(u)}, nil
+	out := usageProto(u)
+	out.Classes = classesProto(e.Classes())
+	return &shinglev1.GetUsageResponse{Usage: out}, nil
 }
 
 // ListConditions implements the RPC.
@@ -237,16 +239,23 @@ func zoneConditionProto(c zone.Condition) shinglev1.ZoneCondition {
 }
 
 func blockGroupProto(b alloc.BlockGroup, g zone.Geometry) *shinglev1.BlockGroup {
-	class := shinglev1.BlockGroupClass_BLOCK_GROUP_CLASS_UNSPECIFIED
-	if b.Class == alloc.ClassData {
-		class = shinglev1.BlockGroupClass_BLOCK_GROUP_CLASS_DATA
-	}
 	return &shinglev1.BlockGroup{
-		BlockGroup: b.Slot, Start: uint64(b.Slot) * uint64(g.ZoneSize), Class: class, State: blockGroupStateProto(b.State),
+		BlockGroup: b.Slot, Start: uint64(b.Slot) * uint64(g.ZoneSize), Class: blockGroupClassProto(b.Class), State: blockGroupStateProto(b.State),
 		Generation: b.Generation, Capacity: uint64(b.Capacity), AllocOffset: uint64(b.AllocOffset),
 		Used: uint64(b.Live), ZoneUnusable: uint64(b.Unusable), Pending: uint64(b.Pending),
-		Zones: []*shinglev1.ZoneRef{{Device: theDevice, Zone: uint32(b.Zone)}},
+		Zones:        []*shinglev1.ZoneRef{{Device: theDevice, Zone: uint32(b.Zone)}},
+		Conventional: b.Conventional,
 	}
+}
+
+func blockGroupClassProto(c alloc.Class) shinglev1.BlockGroupClass {
+	switch c {
+	case alloc.ClassData:
+		return shinglev1.BlockGroupClass_BLOCK_GROUP_CLASS_DATA
+	case alloc.ClassRelocation:
+		return shinglev1.BlockGroupClass_BLOCK_GROUP_CLASS_RELOCATION
+	}
+	return shinglev1.BlockGroupClass_BLOCK_GROUP_CLASS_UNSPECIFIED
 }
 
 func blockGroupStateProto(s alloc.State) shinglev1.BlockGroupState {

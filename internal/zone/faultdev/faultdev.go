@@ -30,6 +30,9 @@ type Counts struct {
 	Opens, Closes, Finishes, Resets int
 	FailedAppends, FailedReads      int // made to fail by the plan
 	FailedFlushes                   int
+	// Misplaced are appends, opens, closes, finishes and resets that were sent to a conventional
+	// zone, which knows none of them.
+	Misplaced int
 }
 
 // Device is a zone.Device with faults. All methods may be called at any time from several
@@ -162,6 +165,12 @@ func (d *Device) Audit() error { return d.audit.verdict(d.inner) }
 func (d *Device) wait(kind zone.OpKind, z int, count func(*Counts)) {
 	d.mu.Lock()
 	count(&d.counts)
+	switch kind {
+	case zone.OpAppend, zone.OpOpen, zone.OpCloseZone, zone.OpFinish, zone.OpReset:
+		if z >= 0 && !d.inner.Geometry().IsSequential(z) {
+			d.counts.Misplaced++
+		}
+	}
 	var s *stall
 	for i, c := range d.stalls {
 		if c.kind == kind && (c.zone == AnyZone || c.zone == z) {
