@@ -33,6 +33,8 @@ type usageJSON struct {
 	MaxActive   int32   `json:"max_active_zones"` // 0: no limit
 	Open        int32   `json:"open_zones"`
 	MaxOpen     int32   `json:"max_open_zones"` // 0: no limit
+	// Classes are the block groups by class and kind of zone; they count the relocation reserve in.
+	Classes []classJSON `json:"classes,omitempty"`
 }
 
 func usageToJSON(u *client.Usage) usageJSON {
@@ -42,7 +44,7 @@ func usageToJSON(u *client.Usage) usageJSON {
 		Dirty: u.GetDirtyBytes(), Raw: u.GetRawBytes(), Logical: u.GetLogicalBytes(), Stored: u.GetStoredBytes(),
 		Inline: u.GetInlineBytes(), Files: u.GetFiles(), Extents: u.GetExtents(), Metadata: u.GetMetadataBytes(),
 		MetadataMax: u.GetMetadataMaxBytes(), Active: u.GetActiveZones(), MaxActive: u.GetMaxActiveZones(),
-		Open: u.GetOpenZones(), MaxOpen: u.GetMaxOpenZones(),
+		Open: u.GetOpenZones(), MaxOpen: u.GetMaxOpenZones(), Classes: classesToJSON(u),
 	}
 	if held := j.Stored + j.Inline; held > 0 {
 		j.Ratio = float64(j.Logical) / float64(held)
@@ -57,7 +59,9 @@ func (a *app) dfCommand() *cobra.Command {
 		Long: `df shows where the space is: total = used + free + unusable + reserved + quarantined.
 Unusable is dead and comes back when its zone is reset; reserved is promised to received
 bytes; quarantined lies in zones that have failed. Dirty is received and not yet durable.
-Logical is the sum of the files' sizes, holes included, stored what is kept of it.`,
+Logical is the sum of the files' sizes, holes included, stored what is kept of it. Where there are
+block groups of several classes or on zones of both kinds, each has a line, the relocation reserve
+counted in.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			u, err := a.c.Usage(cmd.Context())
@@ -87,7 +91,7 @@ func dfText(w io.Writer, j usageJSON) error {
 	if j.Ratio > 0 {
 		ratio = fmt.Sprintf("ratio %.2f", j.Ratio)
 	}
-	return table(w, [][]string{
+	err := table(w, [][]string{
 		{"space", ">size", ">share", ""},
 		{"total", size(j.Total), "", note(j.Raw, "raw")},
 		{"used", size(j.Used), share(j.Used), ""},
@@ -103,6 +107,10 @@ func dfText(w io.Writer, j usageJSON) error {
 		{"active zones", fmt.Sprint(j.Active), "", limit(j.MaxActive)},
 		{"open zones", fmt.Sprint(j.Open), "", limit(j.MaxOpen)},
 	})
+	if err != nil {
+		return err
+	}
+	return classesText(w, j.Classes)
 }
 
 // limit prints a bound of which 0 is none.
