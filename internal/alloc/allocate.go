@@ -216,7 +216,7 @@ func (a *Allocator) Complete(gr Grant) {
 // Fail says that the grant's append failed. Its bytes are reserved again, since the caller
 // still owes them elsewhere (those of ClassRelocation are not), and lost in this block group,
 // which takes no more and waits in Closing to be finished. A conventional block group goes on; its
-// bytes that failed are not granted again before the next open, and count as quarantined.
+// bytes that failed are not granted again before Mended, and count as quarantined.
 func (a *Allocator) Fail(gr Grant) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

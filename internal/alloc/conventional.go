@@ -133,6 +133,22 @@ func (a *Allocator) Vacate(slot uint32, off, n int64) {
 	a.notifyLocked()
 }
 
+// Mended says that n bytes at off, of a grant that ended in Fail, can be written after all: they are
+// free again.
+func (a *Allocator) Mended(slot uint32, off, n int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	g := a.lookupLocked(slot)
+	if g == nil || g.runs == nil {
+		return
+	}
+	a.unsettleLocked(g)
+	g.bad -= a.takeLocked(n, g.bad)
+	a.vacateLocked(g, off, n)
+	a.settleLocked(slot, g)
+	a.notifyLocked()
+}
+
 // vacateLocked clears the bits of a range, which must all be set.
 func (a *Allocator) vacateLocked(g *group, off, n int64) {
 	if off < 0 || n < 0 || off > g.capacity-n || off%extent.BlockSize != 0 || n%extent.BlockSize != 0 {

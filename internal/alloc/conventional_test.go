@@ -46,6 +46,7 @@ type conventionalMachine struct {
 	reserved                       int64
 	grants                         []Grant
 	pending, live, dead, late, hld []blockRun // late: vacated, Free to come
+	bad                            []blockRun
 }
 
 func (x *conventionalMachine) sum(f func(*modelConventional) int64) (n int64) {
@@ -195,6 +196,7 @@ func (x *conventionalMachine) complete(t *rapid.T) {
 		m.pending -= n
 		m.bad += n
 		x.reserved += n
+		x.bad = append(x.bad, blockRun{g.Slot, g.Off / blk, n})
 		return
 	}
 	x.a.Complete(g)
@@ -283,6 +285,13 @@ func (x *conventionalMachine) letGo(t *rapid.T) {
 	x.groups[r.slot].set(t, r.at, r.n, false)
 }
 
+func (x *conventionalMachine) mend(t *rapid.T) {
+	r := take(t, &x.bad)
+	x.a.Mended(r.slot, r.at*blk, r.n*blk)
+	x.groups[r.slot].set(t, r.at, r.n, false)
+	x.groups[r.slot].bad -= r.n
+}
+
 // keepPromises brings everything under way to an end: then all that is promised is granted, down to
 // the last block, however short the free runs are.
 func (x *conventionalMachine) keepPromises(t *rapid.T) {
@@ -340,6 +349,7 @@ func TestConventionalAgainstModel(t *testing.T) {
 			"die whole": x.dieWhole,
 			"hold":      x.hold,
 			"let go":    x.letGo,
+			"mend":      x.mend,
 		})
 		x.keepPromises(t)
 	})

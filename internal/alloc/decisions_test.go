@@ -149,6 +149,8 @@ func (s *script) call(t *testing.T, f []string) string {
 		s.a.Discard(slot(), off, num(2)*blk, has("rereserve"))
 	case "vacate":
 		s.a.Vacate(slot(), num(2)*blk, num(3)*blk)
+	case "mended":
+		s.a.Mended(slot(), num(2)*blk, num(3)*blk)
 	case "run", "hold":
 		find := s.a.FreeRun
 		if f[0] == "hold" {

@@ -111,7 +111,7 @@ type group struct {
 	holds      bool // counts against the active budget
 
 	runs  *runMap // of a conventional block group, else nil; its state is Active until it fails
-	bad   int64   // bytes of it that failed to be written; until the next open
+	bad   int64   // bytes of it that failed to be written, and not Mended since
 	order int     // in runIndex: 1 + the order of its longest run; 0: it is not there
 }
 

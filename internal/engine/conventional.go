@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/shingle-store/shingle/internal/alloc"
 	"github.com/shingle-store/shingle/internal/errdefs"
@@ -35,10 +36,11 @@ func (e *Engine) prefersConventional(o *ordered) bool {
 	return !o.f.mu.staged && o.rng.Off < extent.RoundDown(o.f.mu.durable)
 }
 
-// freedRuns are blocks of conventional zones that a commit freed and that reads may still look at.
+// freedRuns are blocks of conventional zones that are on their way to be free.
 type freedRuns struct {
 	sync.Mutex
-	runs []store.Run
+	runs   []store.Run // freed by a commit; reads may still look at them
+	failed []store.Run // could not be written
 }
 
 // noteFreed is told by the store, after each commit, what that freed.
@@ -52,9 +54,13 @@ func (e *Engine) noteFreed(runs []store.Run) {
 // vacater lets freed blocks be written again. Their transaction is durable, so no look-up from now
 // on finds them; the epochs add that no read still looks at them.
 func (e *Engine) vacater() {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
 	for {
 		select {
 		case <-e.vacateKick:
+		case <-tick.C:
+			e.probe()
 		case <-e.stop:
 			return
 		}
@@ -145,14 +151,62 @@ func (e *Engine) reportMended(b *bitmaps) {
 	}
 }
 
-// writeFailed handles a refused write to a conventional zone: alloc keeps its blocks aside until the
-// next open, so that the data goes elsewhere.
+// writeFailed handles a refused write to a conventional zone: alloc keeps its blocks aside, so that
+// the data goes elsewhere, until the vacater finds that they can be written.
 func (e *Engine) writeFailed(g alloc.Grant, cause error) {
 	e.o.Logger.Warn("write failed; the data goes elsewhere", "zone", g.Zone, "block_group", g.Slot, "offset", g.Off, "length", g.Length, "error", cause)
 	e.cond.set(Condition{
 		Reason: "WRITE_FAILED", Severity: Warning, Object: fmt.Sprintf("devices/0/zones/%d", g.Zone),
-		Message: fmt.Sprintf("blocks of zone %d could not be written and are set aside until the engine starts again: %v", g.Zone, cause),
+		Message: fmt.Sprintf("blocks of zone %d could not be written and are set aside until they can: %v", g.Zone, cause),
 		Advice:  "if it goes on, replace the drive",
 		Since:   e.o.Now(),
 	})
+	e.freed.Lock()
+	e.freed.failed = append(e.freed.failed, store.Run{Slot: g.Slot, Off: g.Off, Len: g.Length})
+	e.freed.Unlock()
+}
+
+// A failed write sets aside all that it was to write, although one block may be to blame, or a
+// cable. So that neither takes space for good, zeros are written there every now and then: to a few
+// runs at a time, and where that fails to each half later.
+const (
+	probeEvery = time.Second
+	probeRuns  = 16
+)
+
+// probe tries some of the blocks that failed.
+func (e *Engine) probe() {
+	e.freed.Lock()
+	n := min(probeRuns, len(e.freed.failed))
+	due := e.freed.failed[:n:n]
+	e.freed.failed = e.freed.failed[n:]
+	e.freed.Unlock()
+	var again []store.Run
+	for _, r := range due {
+		if e.writable("engine.probe") == nil && e.writeZeros(r) == nil {
+			e.al.Mended(r.Slot, r.Off, r.Len)
+			continue
+		}
+		if half := extent.RoundUp(r.Len / 2); half < r.Len {
+			again = append(again, store.Run{Slot: r.Slot, Off: r.Off, Len: half})
+			r.Off, r.Len = r.Off+half, r.Len-half
+		}
+		again = append(again, r)
+	}
+	e.freed.Lock()
+	e.freed.failed = append(e.freed.failed, again...)
+	e.freed.Unlock()
+}
+
+func (e *Engine) writeZeros(r store.Run) error {
+	s := e.scratch(readWindow)
+	defer e.scratchDone(s)
+	p := s.b[:readWindow]
+	clear(p)
+	for off := r.Off; off < r.Off+r.Len; off += readWindow {
+		if err := e.dev.Write(e.zoneOf(r.Slot), off, [][]byte{p[:min(readWindow, r.Off+r.Len-off)]}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -339,8 +339,8 @@ func TestFreedBlocksWaitForReads(t *testing.T) {
 	b.checkDisk()
 }
 
-// TestConventionalWritesFail: nobody hears of a write that fails; its blocks are set aside until the
-// next start, and count as quarantined.
+// TestConventionalWritesFail: nobody hears of a write that fails; its blocks are set aside, and count
+// as quarantined, until they can be written.
 func TestConventionalWritesFail(t *testing.T) {
 	modes(t, func(t *testing.T, o Options) {
 		for _, moved := range []faultdev.Moved{faultdev.MovedNone, faultdev.MovedPart, faultdev.MovedAll} {
@@ -353,7 +353,7 @@ func TestConventionalWritesFail(t *testing.T) {
 			put(t, e, "f", data)
 			sameFile(t, e, "f", data)
 			u := e.Usage()
-			if n := b.fault.Counts().FailedAppends; n != 3 || u.Quarantined == 0 || ofKind(e, true).Quarantined != u.Quarantined {
+			if n := b.fault.Counts().FailedAppends; n != 3 {
 				t.Errorf("%d writes failed: %+v", n, u)
 			}
 			found := false
@@ -371,6 +371,56 @@ func TestConventionalWritesFail(t *testing.T) {
 			b.checkDisk()
 		}
 	})
+}
+
+// TestEveryConventionalWriteFails: data that cannot be stored anywhere keeps its error, and what was
+// there stays readable. When the device is well again all of its space comes back with no restart.
+func TestEveryConventionalWriteFails(t *testing.T) {
+	modes(t, func(t *testing.T, o Options) {
+		b := newFaultBench(t, disk, o)
+		e := b.open()
+		old := noise(9, 200_000)
+		put(t, e, "old", old)
+		before := e.Usage()
+		fail := b.failing(zone.OpWrite)
+		if _, err := tryPut(e, "f", noise(1, 3<<20)); !errdefs.Is(err, errdefs.Device) {
+			t.Fatalf("%v", err)
+		}
+		if u := e.Usage(); u.Quarantined == 0 {
+			t.Errorf("nothing is set aside: %+v", u)
+		}
+		sameFile(t, e, "old", old)
+		fail.on.Store(false)
+		eventually(t, "what was set aside is free again", func() bool { return e.Usage().Quarantined == 0 })
+		data := noise(2, int(before.Free-(4<<20))) // what failed may be kept for its writer to try again
+		put(t, e, "g", data)
+		sameFile(t, e, "g", data)
+		checkIdentity(t, e)
+		if n := e.al.Stats().Mismatches; n != 0 {
+			t.Errorf("%d mismatches", n)
+		}
+		b.checkDisk()
+	})
+}
+
+// TestOneBadBlock: of a long write that fails for one block, all the others come back.
+func TestOneBadBlock(t *testing.T) {
+	b := newFaultBench(t, disk, Options{})
+	e := b.open()
+	const bad = 37 * extent.BlockSize
+	b.mem.SetHook(func(op zone.Op) error {
+		if op.Kind == zone.OpWrite && op.Zone == 2 && op.Off <= bad && bad < op.Off+op.Len {
+			return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "test", "", zone.ErrMedia)
+		}
+		return nil
+	})
+	data := noise(1, 600_000)
+	put(t, e, "f", data)
+	eventually(t, "all but one block is back", func() bool { return e.Usage().Quarantined == extent.BlockSize })
+	put(t, e, "g", noise(2, int(e.Usage().Free)))
+	sameFile(t, e, "f", data)
+	b.whole()
+	b.checkDisk()
 }
 
 // TestConventionalFlushFails: what was written since the last good flush is written again.
