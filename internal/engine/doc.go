@@ -13,6 +13,10 @@
 // size never passes data that is not committed. Write pointers are held against the block groups at
 // open, and what does not agree is mended or named (recover.go).
 //
+// On conventional zones the order is the same with writes in place of appends (conventional.go): data
+// goes only to blocks that nothing on record refers to, and a block becomes such a one when the commit
+// that freed it is durable and the reads that began before it have ended.
+//
 // It leaves to others: decisions about space (alloc), the index of dirty ranges (delalloc), the
 // record formats (store), the rules of devices (zone), and the wire (server).
 //
