@@ -339,6 +339,45 @@ func TestFreedBlocksWaitForReads(t *testing.T) {
 	b.checkDisk()
 }
 
+// TestFreedBlocksWaitForTheCommit: while a file is deleted others are written, to the lowest free
+// blocks there are. None of those may be the file's before the transaction that frees them is durable.
+func TestFreedBlocksWaitForTheCommit(t *testing.T) {
+	g := disk
+	g.Zones, g.Conventional = 3, 3
+	b := newFaultBench(t, g, Options{NoDelalloc: true})
+	e := b.open()
+	half := int(e.Usage().Total / 2)
+	put(t, e, "first", noise(1, half)) // in the lowest blocks
+	z, _ := e.at(pieces(t, e, "first")[0], 0)
+	slot := groupOf(e, z).Slot
+	b.mem.SetHook(func(op zone.Op) error {
+		if op.Kind != zone.OpWrite || op.After {
+			return nil
+		}
+		// What is on record now is what a crash would leave.
+		err := e.st.View(func(tx *store.Tx) error {
+			x, ok, err := tx.LastExtent(e.addr(slot, 0), e.addr(slot, op.Off+op.Len))
+			if ok && x.End() > e.addr(slot, op.Off) {
+				t.Errorf("a write at %d meets an extent on record of %d blocks", op.Off, x.Blocks)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		return nil
+	})
+	deleteFile(t, e, "first")
+	for i := range half/extent.BlockSize - 4 {
+		writeAt(t, e, "second", int64(i)*extent.BlockSize, noise(uint64(i), extent.BlockSize))
+		time.Sleep(2 * time.Millisecond)
+	}
+	syncAll(t, e)
+	b.mem.SetHook(nil)
+	b.whole()
+	b.checkDisk()
+}
+
 // TestConventionalWritesFail: nobody hears of a write that fails; its blocks are set aside, and count
 // as quarantined, until they can be written.
 func TestConventionalWritesFail(t *testing.T) {
