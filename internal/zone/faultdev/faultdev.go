@@ -28,8 +28,9 @@ const AnyZone = -1
 type Counts struct {
 	Reads, Writes, Appends, Flushes int
 	Opens, Closes, Finishes, Resets int
+	Discards, Releases              int
 	FailedAppends, FailedReads      int // made to fail by the plan
-	FailedFlushes                   int
+	FailedFlushes, FailedCommands   int
 	// Misplaced are appends, opens, closes, finishes and resets that were sent to a conventional
 	// zone, which knows none of them.
 	Misplaced int
@@ -48,6 +49,7 @@ type Device struct {
 	reads    []*readFault
 	failures []*zoneFailure
 	stalls   []*stall
+	commands []*commandFault
 	spoils   []*spoilFault
 	spoiled  []Place
 	counts   Counts
@@ -144,7 +146,7 @@ func (d *Device) Stall(kind zone.OpKind, zone int, gate <-chan struct{}, met cha
 func (d *Device) Heal() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.appends, d.flushes, d.reads, d.failures, d.stalls, d.spoils = nil, nil, nil, nil, nil, nil
+	d.appends, d.flushes, d.reads, d.failures, d.stalls, d.spoils, d.commands = nil, nil, nil, nil, nil, nil, nil
 }
 
 // Counts returns the calls so far.
