@@ -72,6 +72,7 @@ type Allocator struct {
 	dead      slotSet // Full and idle
 	runs      runIndex
 	refused   bool // a Reserve was refused since the last reset
+	held      int  // groups kept from being opened: HoldEmpty
 	changed   chan struct{}
 	stats     Stats
 	listed    int // sum of the lengths of lists
@@ -223,7 +224,7 @@ func (a *Allocator) unsettleLocked(g *group) { a.countLocked(g, -1) }
 // settleLocked puts g, changed, back into the sums and the sets.
 func (a *Allocator) settleLocked(slot uint32, g *group) {
 	a.countLocked(g, 1)
-	a.empty.set(slot, g.state == Empty)
+	a.empty.set(slot, g.state == Empty && !g.held)
 	a.dead.set(slot, g.state == Full && g.idle())
 	if g.runs != nil {
 		a.runs.place(slot, g)

@@ -151,7 +151,7 @@ func (a *Allocator) chargeLocked(c Class, n int64) {
 
 // shortLocked tells a lack that passes by itself from one that does not.
 func (a *Allocator) shortLocked() Outcome {
-	if a.openTotal > 0 || a.sum.reclaimable > 0 || a.asideLocked() > 0 {
+	if a.openTotal > 0 || a.held > 0 || a.sum.reclaimable > 0 || a.asideLocked() > 0 {
 		a.refused = true
 		return Busy
 	}

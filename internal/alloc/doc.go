@@ -20,6 +20,7 @@
 //
 //	Empty -BeginOpen,FinishOpen-> Active -(every byte appended)-> Full -BeginReset-> Resetting -> Empty
 //	                                 \-Fail,Suspect-> Closing -Retire-> Full
+//	Empty -HoldEmpty-> kept from being opened, its bytes free all the while -ReleaseEmpty-> as before
 //	any -Quarantine-> ReadOnly, Quarantined
 //
 // A block group holds an active slot of the device from BeginOpen until it is full, retired,
