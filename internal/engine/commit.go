@@ -20,6 +20,7 @@ const mostPublished = 1024
 type publication struct {
 	files   []*filePublication
 	records map[uint32]bgRecord // block groups reset or opened since the last commit
+	trimmed trimMarks           // what was given back to the device before the flush
 }
 
 type filePublication struct {
@@ -35,8 +36,11 @@ type filePublication struct {
 // device and answers what to publish with the changes of that batch.
 func (e *Engine) beforeCommit() (store.Change, func(error), error) {
 	p := e.collectPlaced(false)
-	if p.appended() {
+	marks := e.trimmed.take()
+	if p.appended() || len(marks) > 0 {
 		if err := e.flush(); err != nil {
+			e.trimmed.forget(marks)
+			marks = nil
 			e.suspect(err)
 			p = e.collectAgain(p) // inline data needs no device, all else the next flush
 		}
@@ -44,7 +48,7 @@ func (e *Engine) beforeCommit() (store.Change, func(error), error) {
 	for e.dropLost() {
 		p = e.collectAgain(p)
 	}
-	p.records = e.takeRecords()
+	p.records, p.trimmed = e.takeRecords(), marks
 	for _, fp := range p.files {
 		e.holdBack(fp)
 		e.giveUpStranded(fp)
@@ -160,6 +164,9 @@ func (e *Engine) giveUpStranded(fp *filePublication) {
 // publish puts the publication into the transaction.
 func (e *Engine) publish(tx *store.Tx, p *publication) error {
 	if err := e.putRecords(tx, p.records); err != nil {
+		return err
+	}
+	if err := p.trimmed.put(tx); err != nil {
 		return err
 	}
 	if err := e.extendIDs(tx); err != nil {
@@ -338,6 +345,11 @@ func (p *publishError) Unwrap() error { return p.err }
 // store takes no more changes, unless only room was lacking or one file is to blame.
 func (e *Engine) putBack(p *publication, err error) {
 	e.returnRecords(p.records)
+	if errdefs.Is(err, errdefs.NoSpace) {
+		e.trimmed.forget(p.trimmed) // data that was promised room comes first
+	} else {
+		e.trimmed.untake(p.trimmed)
+	}
 	var bad *publishError
 	switch {
 	case errdefs.Is(err, errdefs.NoSpace):

@@ -8,7 +8,7 @@ type counters struct {
 	extents, chunks, inlined              atomic.Uint64
 	commits, syncs, flushes               atomic.Uint64
 	appendErrors, flushErrors, readErrors atomic.Uint64
-	corruptions                           atomic.Uint64
+	corruptions, trims                    atomic.Uint64
 	rangesInFlight                        atomic.Int64
 }
 
@@ -30,6 +30,11 @@ func (e *Engine) Counters() map[string]uint64 {
 		"peak_active_zones":             uint64(d.PeakActive),
 		"zones_refused_too_many_open":   d.RefusedTooManyOpen,
 		"zones_refused_too_many_active": d.RefusedTooManyActive,
+		"trims":                         c.trims.Load(),
+		"discard_commands":              d.Discards,
+		"discard_ranges":                d.DiscardRanges,
+		"discarded_bytes":               d.DiscardedBytes,
+		"zones_released":                d.Releases,
 		"delalloc_ranges":               dl.Ranges.Load(),
 		"delalloc_range_bytes":          dl.RangeBytes.Load(),
 		"delalloc_largest_range":        uint64(dl.LargestRange.Load()),

@@ -66,8 +66,10 @@ type Engine struct {
 		sync.Mutex
 		m map[uint32]bgRecord
 	}
-	freed freedRuns
-	ids   struct {
+	freed   freedRuns
+	trimmed trimmed
+	trims   trims
+	ids     struct {
 		sync.Mutex
 		next uint64
 	}
@@ -143,6 +145,7 @@ func (e *Engine) open(ctx context.Context) error {
 	e.placeSem = semaphore.NewWeighted(placeBytes)
 	e.memTurn, e.openTurn, e.retireTurn = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	e.flushKick, e.pressure, e.orphanKick, e.resetKick, e.vacateKick = newKick(), newKick(), newKick(), newKick(), newKick()
+	e.trims.turn = make(chan struct{}, 1)
 	e.stop, e.halt, e.broken = make(chan struct{}), make(chan struct{}), make(chan struct{})
 	capacity := e.geo.ZoneCapacity
 	e.maxExtent = extent.MaxExtentSize(e.geo.AppendLimit, capacity-alloc.HeaderSize)

@@ -180,7 +180,7 @@ func (e *Engine) placeCompressed(o *ordered) error {
 
 // placeChunk compresses and appends n bytes of file data of the range from at.
 func (e *Engine) placeChunk(o *ordered, at, n int64, buf *compress.ChunkBuf) error {
-	src := trim(o.rng.Slice(o.rng.Off+at, extent.RoundUp(n)), n)
+	src := firstBytes(o.rng.Slice(o.rng.Off+at, extent.RoundUp(n)), n)
 	res, err := e.comp.Chunk(src, int(e.frameSize), o.codec, buf)
 	if err != nil {
 		return err
@@ -261,8 +261,8 @@ func (e *Engine) appendFrames(o *ordered, at int64, res compress.ChunkResult) (d
 	return done + 1, raw + int64(cut.Raw), err
 }
 
-// trim cuts the pieces to n bytes in total.
-func trim(pieces [][]byte, n int64) [][]byte {
+// firstBytes cuts the pieces to n bytes in total.
+func firstBytes(pieces [][]byte, n int64) [][]byte {
 	out := make([][]byte, 0, len(pieces))
 	for _, p := range pieces {
 		p = p[:min(int64(len(p)), n)]
@@ -353,6 +353,7 @@ func (e *Engine) openBlockGroup() error {
 	if !ok {
 		return nil // somebody else opened one meanwhile
 	}
+	e.trimmed.opened(bg.Slot)
 	off, err := e.dev.Append(bg.Zone, [][]byte{e.header(bg)})
 	if err == nil && off != 0 {
 		err = errdefs.New(errdefs.Device, errdefs.ReasonDeviceIO, "engine.openBlockGroup", fmt.Sprintf("zone %d", bg.Zone), fmt.Sprintf("header landed at %d instead of 0", off))

@@ -187,6 +187,9 @@ func (e *Engine) recoverGroup(g store.BlockGroup, z zone.Zone) (alloc.BlockGroup
 func (e *Engine) recoverDead(bg *alloc.BlockGroup, g store.BlockGroup, z zone.Zone, wp int64) error {
 	if wp == 0 && g.AllocOffset == 0 {
 		bg.State = alloc.Empty
+		if g.Trimmed() {
+			e.trimmed.recovered(g.Slot)
+		}
 		return nil
 	}
 	if wp > 0 {

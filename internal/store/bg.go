@@ -92,6 +92,9 @@ const (
 	BGFinished    BGFlags = 1 // no more is written before a reset
 	BGReadOnly    BGFlags = 2
 	BGQuarantined BGFlags = 4
+	// BGTrimmed: the zone is empty and was given back to the device (docs/format.md 2.13). It means
+	// nothing beside an AllocOffset, and goes when an extent is stored there.
+	BGTrimmed BGFlags = 8
 )
 
 // BlockGroup is the record of one slot of the address space (docs/format.md 2.3).
@@ -169,6 +172,11 @@ func decodeBlockGroup(key, p []byte) (g BlockGroup, err error) {
 		return nil
 	})
 	return g, err
+}
+
+// Trimmed reports whether the record says that the zone is empty and was given back.
+func (g *BlockGroup) Trimmed() bool {
+	return g.Flags&BGTrimmed != 0 && g.AllocOffset == 0 && g.LiveBytes == 0
 }
 
 // BlockGroup returns the record of slot as this transaction sees it, or NotFound. Places
@@ -255,6 +263,9 @@ func (tx *Tx) addLive(slot uint32, stored, end int64) error {
 	e.LiveBytes += stored
 	if e.Kind != KindConventional {
 		e.AllocOffset = max(e.AllocOffset, end)
+	}
+	if end > 0 {
+		e.Flags &^= BGTrimmed
 	}
 	e.dirty = true
 	tx.mutations++

@@ -58,6 +58,12 @@ type Space interface {
 	// that has no release is no error. What was given back is remembered from the next flush and
 	// commit on. reset says whether there was a reset, also beside an error.
 	GiveBack(ctx context.Context, slot uint32, g Group) (reset bool, err error)
+	Runs
+}
+
+// Runs are the free runs of the conventional zones of a Space; without such a zone none of it is
+// called.
+type Runs interface {
 	// FreeRun returns the first free run of a conventional zone in [from, to), cut to that, which
 	// is empty if there is none.
 	FreeRun(slot uint32, from, to int64) extent.Range
