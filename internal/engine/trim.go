@@ -38,6 +38,17 @@ type trimRun struct {
 	result TrimResult // when done is closed
 }
 
+// AddressSpaceEnd is the end of the logical addresses, in bytes: that of the last slot.
+func (e *Engine) AddressSpaceEnd() uint64 { return uint64(len(e.zones)) * uint64(e.geo.ZoneSize) }
+
+// BeginTrim answers what Trim would begin with, or refuses what it would refuse.
+func (e *Engine) BeginTrim(r TrimRequest) (TrimResult, error) {
+	if err := e.writable("engine.Trim"); err != nil && !r.DryRun {
+		return TrimResult{}, err
+	}
+	return trim.Begin(e.newTrimSpace(), r)
+}
+
 // Trim tells the device what is free in a range of logical addresses; trim.Run says how. It waits
 // while another one runs. progress, unless nil, is given summaries meanwhile, and must not wait.
 // It ends early, with state Cancelled and no error, by CancelTrim or when ctx ends. When it
@@ -46,10 +57,8 @@ type trimRun struct {
 // Errors: InvalidArgument for a range that makes no sense, ReadOnly unless it is a dry run, and
 // ctx's if it ends before the trim began.
 func (e *Engine) Trim(ctx context.Context, r TrimRequest, progress func(TrimResult)) (TrimResult, error) {
-	if !r.DryRun {
-		if err := e.writable("engine.Trim"); err != nil {
-			return TrimResult{}, err
-		}
+	if res, err := e.BeginTrim(r); err != nil {
+		return res, err
 	}
 	select {
 	case e.trims.turn <- struct{}{}:

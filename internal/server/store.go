@@ -17,7 +17,7 @@ import (
 
 // features is GetServerInfoResponse.features, sorted.
 var features = []string{
-	"compression.none", "compression.zstd", "write.in_place", "write.nodelalloc", "write.replace", "write.resume",
+	"compression.none", "compression.zstd", "trim", "write.in_place", "write.nodelalloc", "write.replace", "write.resume",
 }
 
 // GetServerInfo implements the RPC.
@@ -38,7 +38,7 @@ func (s *storeService) GetServerInfo(ctx context.Context, _ *shinglev1.GetServer
 			DirtyLimitBytes: i.DirtyLimit, MaxExtentSize: i.MaxExtentSize, MaxPageSize: maxPageSize,
 			DefaultMaxWait: durationpb.New(i.MaxWait), StagedWriteTtl: durationpb.New(i.StagedTTL),
 		},
-		Geometry: geometryProto(e.Geometry()),
+		Geometry: geometryProto(e.Geometry()), AddressSpaceEnd: e.AddressSpaceEnd(),
 	}, nil
 }
 

@@ -8,6 +8,16 @@ import (
 	"github.com/shingle-store/shingle/internal/extent"
 )
 
+// Begin is Run before anything was looked at: it checks the request, and answers its summary.
+func Begin(s Space, r Request) (Result, error) {
+	slots, size := s.Layout()
+	sp, err := r.check(int64(slots) * size)
+	if err != nil {
+		return Result{}, err
+	}
+	return Result{Total: uint64(sp.to - sp.from), MinLength: uint64(sp.minLength), NextStart: uint64(sp.from)}, nil
+}
+
 // Run trims what the request says and returns when nothing is held any more. progress, unless nil,
 // is given a summary now and then, by whoever is at work: it must not wait, and is not called
 // together with itself. When ctx ends the trim stops after what has been sent, with state
@@ -74,16 +84,15 @@ func (t *run) count(figure *uint64, n int64) {
 }
 
 func (t *run) trim(ctx context.Context, r Request) (Result, error) {
-	sp, err := r.check(int64(t.slots) * t.size)
+	begin, err := Begin(t.s, r)
 	if err != nil {
-		return Result{}, err
+		return begin, err
 	}
-	t.minLength = sp.minLength
-	t.mu.Total, t.mu.MinLength, t.mu.NextStart = uint64(sp.to-sp.from), uint64(sp.minLength), uint64(sp.from)
-	at := sp.from
-	for at < sp.to && ctx.Err() == nil {
+	t.minLength, t.mu.Result = int64(begin.MinLength), begin
+	at, end := int64(begin.NextStart), int64(begin.NextStart+begin.Total)
+	for at < end && ctx.Err() == nil {
 		slot := uint32(at / t.size)
-		from, to := at%t.size, min(t.size, sp.to-t.addr(slot, 0))
+		from, to := at%t.size, min(t.size, end-t.addr(slot, 0))
 		at = t.addr(slot, t.group(ctx, slot, from, to))
 		t.report(at)
 	}
@@ -93,7 +102,7 @@ func (t *run) trim(ctx context.Context, r Request) (Result, error) {
 	out := &t.mu.Result
 	out.NextStart = uint64(min(at, t.mu.dropped))
 	switch {
-	case int64(out.NextStart) < sp.to:
+	case int64(out.NextStart) < end:
 		out.State = Cancelled
 	case out.FirstError != nil:
 		out.State = CompleteWithErrors
