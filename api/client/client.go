@@ -59,6 +59,8 @@ type Client struct {
 	store shinglev1.StoreServiceClient
 	o     options
 
+	maintenance shinglev1.MaintenanceServiceClient
+
 	// met is set once an engine has answered anything. Until then a call that finds nobody
 	// fails at once, for then the address is more likely wrong than the engine restarting.
 	met atomic.Bool
@@ -116,6 +118,7 @@ func Dial(addr string, opts ...Option) (*Client, error) {
 	c.conn = conn
 	c.files = shinglev1.NewFileServiceClient(conn)
 	c.store = shinglev1.NewStoreServiceClient(conn)
+	c.maintenance = shinglev1.NewMaintenanceServiceClient(conn)
 	return c, nil
 }
 

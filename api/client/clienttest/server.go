@@ -33,6 +33,7 @@ type Faults struct {
 type Server struct {
 	shinglev1.UnimplementedFileServiceServer
 	shinglev1.UnimplementedStoreServiceServer
+	shinglev1.UnimplementedMaintenanceServiceServer
 
 	Addr        string // "127.0.0.1:port", the same over crashes
 	Faults      Faults
@@ -44,6 +45,7 @@ type Server struct {
 	BlockGroups []*shinglev1.BlockGroup
 	Conditions  []*shinglev1.Condition
 	Counters    map[string]uint64
+	Trims       Trims
 
 	run struct {
 		sync.Mutex
@@ -81,6 +83,7 @@ func (s *Server) serve(l net.Listener) {
 	g := grpc.NewServer(grpc.WaitForHandlers(true), grpc.UnaryInterceptor(s.unary))
 	shinglev1.RegisterFileServiceServer(g, s)
 	shinglev1.RegisterStoreServiceServer(g, s)
+	shinglev1.RegisterMaintenanceServiceServer(g, s)
 	done := make(chan struct{})
 	s.run.Lock()
 	s.run.grpc, s.run.done = g, done
