@@ -91,6 +91,8 @@ type chunk struct {
 	recorded    bool // there was a record before
 	old, now    chunkBits
 	touched     chunkBits // became part of an extent, or stopped being so, at any time
+	// Discarded, and written without an extent, as far as the transaction is told (SetTrimmedRun).
+	trimmed, untrimmed chunkBits
 }
 
 // markBlocks says in the bitmap whether [addr, addr+blocks) is part of an extent, if it lies in a
@@ -203,7 +205,7 @@ func (tx *Tx) writeBitmaps() error {
 		}
 		tx.noteFreed(c)
 	}
-	return nil
+	return tx.writeTrimmed()
 }
 
 func (tx *Tx) noteFreed(c *chunk) {
