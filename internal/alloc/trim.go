@@ -66,3 +66,11 @@ func (a *Allocator) sameLocked(b BlockGroup) *group {
 	}
 	return g
 }
+
+// Aside returns how many free bytes of conventional block groups cannot be granted now: freed and
+// not vacated, or held.
+func (a *Allocator) Aside() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.asideLocked()
+}

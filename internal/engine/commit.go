@@ -37,10 +37,10 @@ type filePublication struct {
 func (e *Engine) beforeCommit() (store.Change, func(error), error) {
 	p := e.collectPlaced(false)
 	marks := e.trimmed.take()
-	if p.appended() || len(marks) > 0 {
+	if p.appended() || !marks.empty() {
 		if err := e.flush(); err != nil {
 			e.trimmed.forget(marks)
-			marks = nil
+			marks = trimMarks{}
 			e.suspect(err)
 			p = e.collectAgain(p) // inline data needs no device, all else the next flush
 		}

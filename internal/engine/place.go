@@ -54,7 +54,12 @@ func (e *Engine) unplace(o *ordered) {
 // discard says that what was placed as x will never be published.
 func (e *Engine) discard(x placedExtent, rereserve bool) {
 	_, off := e.split(x.Addr)
-	e.al.Discard(x.slot, off, x.Blocks*extent.BlockSize, rereserve)
+	n := x.Blocks * extent.BlockSize
+	if e.conventional(x.slot) {
+		// Before the blocks can be allocated, or trimmed, again.
+		e.trimmed.markRuns(x.slot, []extent.Range{{Off: off, End: off + n}}, false)
+	}
+	e.al.Discard(x.slot, off, n, rereserve)
 }
 
 // tryInline decides to keep a small file's data in its node: the range is all of the file, alone,

@@ -123,13 +123,17 @@ func (e *Engine) CancelTrim(ctx context.Context) (TrimResult, error) {
 func (e *Engine) settleFrees(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, trimPatience)
 	defer cancel()
-	e.orphanKick.set()
-	for e.orphans.Load() > 0 {
-		select {
-		case <-time.After(time.Millisecond):
-		case <-ctx.Done():
-			return
+	until := func(done func() bool) {
+		for !done() {
+			select {
+			case <-time.After(time.Millisecond):
+			case <-ctx.Done():
+				return
+			}
 		}
 	}
+	e.orphanKick.set()
+	until(func() bool { return e.orphans.Load() == 0 })
 	_ = e.group.Flush(ctx) // what fails here is no matter of this trim
+	until(func() bool { return e.al.Aside() == 0 })
 }

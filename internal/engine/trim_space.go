@@ -14,38 +14,40 @@ import (
 	"github.com/shingle-store/shingle/internal/zone"
 )
 
-// trimSpace is the store as a trim sees it. It implements trim.Space.
+// trimSpace is the store as a trim sees it. It implements trim.Space; what concerns conventional
+// zones is in trim_runs.go.
 type trimSpace struct {
-	e         *Engine
-	device    zone.Discarder   // nil: the device has no discard
-	patience  <-chan time.Time // ends the waiting for what is under way
-	trim.Runs                  // nil: no block group is conventional
+	e        *Engine
+	device   zone.Discarder  // nil: the device has no discard
+	patience <-chan struct{} // closed when what is under way is not waited for any more
+	known    knownRuns
 }
 
 func (e *Engine) newTrimSpace() *trimSpace {
-	s := &trimSpace{e: e, patience: time.After(trimPatience)}
+	over := make(chan struct{})
+	time.AfterFunc(trimPatience, func() { close(over) })
+	s := &trimSpace{e: e, patience: over}
 	s.device, _ = e.dev.(zone.Discarder)
 	return s
 }
 
 func (s *trimSpace) Layout() (slots int, size int64) { return len(s.e.zones), s.e.geo.ZoneSize }
 
-// version changes with every grant and every reset.
-func version(b alloc.BlockGroup) uint64 {
-	return b.Generation<<32 | uint64(b.AllocOffset/extent.BlockSize)
-}
-
 // passing reports whether the block group is on its way to another state by itself.
 func passing(b alloc.BlockGroup) bool {
-	return b.State == alloc.Resetting || b.State == alloc.Closing || b.State == alloc.Active && b.AllocOffset == 0
+	return !b.Conventional && (b.State == alloc.Resetting || b.State == alloc.Closing || b.State == alloc.Active && b.AllocOffset == 0)
 }
 
 func (s *trimSpace) Group(slot uint32) trim.Group {
 	b := s.settled(slot)
-	g := trim.Group{Capacity: b.Capacity, Version: version(b)}
+	g := trim.Group{Capacity: b.Capacity}
+	if b.Conventional {
+		g.Kind = trim.Conventional
+	}
 	switch {
 	case b.State == alloc.ReadOnly || b.State == alloc.Quarantined:
 		g.Condition = trim.Failed
+	case b.Conventional:
 	case passing(b):
 		g.Condition = trim.Busy
 	case b.State == alloc.Empty:
@@ -71,9 +73,6 @@ func (s *trimSpace) settled(slot uint32) alloc.BlockGroup {
 		select {
 		case <-changed:
 		case <-s.patience:
-			over := make(chan time.Time)
-			close(over)
-			s.patience = over
 			return b
 		case <-s.e.stop:
 			return b
@@ -103,20 +102,31 @@ func (s *trimSpace) LiveIn(slot uint32, from, to int64) (n int64, err error) {
 	return n, err
 }
 
-// GiveBack resets and releases the zone. It is marked before it can be opened again.
-func (s *trimSpace) GiveBack(ctx context.Context, slot uint32, g trim.Group) (reset bool, err error) {
-	e := s.e
-	b, ok := e.al.BlockGroup(slot)
-	if !ok || version(b) != g.Version {
-		return false, trim.ErrBusy
-	}
-	if g.Empty {
-		if !e.al.HoldEmpty(b) {
+// GiveBack resets and releases the zone. It is marked before it can be opened again. The background
+// may be quicker with the reset.
+func (s *trimSpace) GiveBack(ctx context.Context, slot uint32) (reset bool, err error) {
+	for range 3 {
+		b := s.settled(slot)
+		switch {
+		case b.State == alloc.Empty:
+			if s.e.al.HoldEmpty(b) {
+				defer s.e.al.ReleaseEmpty(slot)
+				return false, s.release(b, b.Generation)
+			}
+		case b.State != alloc.Full && b.State != alloc.Active || b.Live+b.Pending > 0:
 			return false, trim.ErrBusy
+		default:
+			if done, err := s.reset(ctx, b); done || err != nil {
+				return done, err
+			}
 		}
-		defer e.al.ReleaseEmpty(slot)
-		return false, s.release(b, b.Generation)
 	}
+	return false, trim.ErrBusy
+}
+
+// reset resets and releases a zone that holds nothing. False: it is not what it was any more.
+func (s *trimSpace) reset(ctx context.Context, b alloc.BlockGroup) (done bool, err error) {
+	e := s.e
 	// Nothing in it is on record, so only reads that are under way can look at it. Nothing was
 	// granted since either, or BeginResetOf refuses.
 	if !s.readersGone(ctx) {
@@ -126,7 +136,7 @@ func (s *trimSpace) GiveBack(ctx context.Context, slot uint32, g trim.Group) (re
 		return false, trim.ErrBusy
 	}
 	if !e.al.BeginResetOf(b) {
-		return false, trim.ErrBusy
+		return false, nil
 	}
 	e.resetting.Add(1)
 	defer e.resetting.Add(-1)
@@ -134,7 +144,7 @@ func (s *trimSpace) GiveBack(ctx context.Context, slot uint32, g trim.Group) (re
 		return false, err
 	}
 	err = s.release(b, b.Generation+1)
-	e.al.FinishReset(slot, true)
+	e.al.FinishReset(b.Slot, true)
 	return true, err
 }
 

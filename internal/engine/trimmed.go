@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"slices"
 	"sync"
 
+	"github.com/shingle-store/shingle/internal/extent"
 	"github.com/shingle-store/shingle/internal/store"
 )
 
@@ -14,11 +16,22 @@ import (
 type trimmed struct {
 	mu    sync.Mutex
 	zones map[uint32]struct{} // slots of empty zones that were given back and not opened since
-	marks trimMarks           // not in a commit yet
+	marks trimMarks           // in no commit yet
 }
 
-// trimMarks are what a commit is to remember: slot -> generation of empty zones.
-type trimMarks map[uint32]uint64
+// trimMarks are what a commit is to remember.
+type trimMarks struct {
+	zones map[uint32]uint64 // empty zones: slot -> generation
+	runs  []runMark         // of conventional zones, in the order of events
+}
+
+// runMark says that free blocks were discarded, or were written for nothing since.
+type runMark struct {
+	store.Run
+	trimmed bool
+}
+
+func (m *trimMarks) empty() bool { return len(m.zones)+len(m.runs) == 0 }
 
 // recovered notes what is on record.
 func (t *trimmed) recovered(slot uint32) {
@@ -39,10 +52,25 @@ func (t *trimmed) mark(slot uint32, generation uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.addLocked(slot)
-	if t.marks == nil {
-		t.marks = trimMarks{}
+	t.markLocked(slot, generation)
+}
+
+func (t *trimmed) markLocked(slot uint32, generation uint64) {
+	if t.marks.zones == nil {
+		t.marks.zones = map[uint32]uint64{}
 	}
-	t.marks[slot] = generation
+	t.marks.zones[slot] = generation
+}
+
+// markRuns notes that the blocks of a conventional zone were discarded, or, without trimmed, that
+// they were written and nothing will come of it. It answers how many runs wait for a commit.
+func (t *trimmed) markRuns(slot uint32, ranges []extent.Range, trimmed bool) (waiting int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range ranges {
+		t.marks.runs = append(t.marks.runs, runMark{store.Run{Slot: slot, Off: r.Off, Len: r.Len()}, trimmed})
+	}
+	return len(t.marks.runs)
 }
 
 // opened forgets the zone: what the device keeps for it is in use again.
@@ -50,7 +78,7 @@ func (t *trimmed) opened(slot uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.zones, slot)
-	delete(t.marks, slot)
+	delete(t.marks.zones, slot)
 }
 
 func (t *trimmed) has(slot uint32) bool {
@@ -65,7 +93,7 @@ func (t *trimmed) take() trimMarks {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m := t.marks
-	t.marks = nil
+	t.marks = trimMarks{}
 	return m
 }
 
@@ -73,34 +101,40 @@ func (t *trimmed) take() trimMarks {
 func (t *trimmed) untake(m trimMarks) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for slot, generation := range m {
+	for slot, generation := range m.zones {
 		if _, ok := t.zones[slot]; !ok {
 			continue
 		}
-		if t.marks == nil {
-			t.marks = trimMarks{}
-		}
-		if _, later := t.marks[slot]; !later {
-			t.marks[slot] = generation
+		if _, later := t.marks.zones[slot]; !later {
+			t.markLocked(slot, generation)
 		}
 	}
+	t.marks.runs = append(m.runs, t.marks.runs...)
 }
 
-// forget drops what was taken and may not have reached the medium: it is trimmed again.
+// forget drops what was taken and may not have reached the medium: it is trimmed again. What was
+// written for nothing stays noted.
 func (t *trimmed) forget(m trimMarks) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for slot := range m {
-		if _, later := t.marks[slot]; !later {
+	for slot := range m.zones {
+		if _, later := t.marks.zones[slot]; !later {
 			delete(t.zones, slot)
 		}
 	}
+	written := slices.DeleteFunc(slices.Clone(m.runs), func(r runMark) bool { return r.trimmed })
+	t.marks.runs = append(written, t.marks.runs...)
 }
 
 // put sets the marks in the transaction. What the records of resets say is there already.
-func (m trimMarks) put(tx *store.Tx) error {
-	for slot, generation := range m {
+func (m *trimMarks) put(tx *store.Tx) error {
+	for slot, generation := range m.zones {
 		if err := tx.SetTrimmed(slot, generation); err != nil {
+			return err
+		}
+	}
+	for _, r := range m.runs {
+		if err := tx.SetTrimmedRun(r.Run, r.trimmed); err != nil {
 			return err
 		}
 	}

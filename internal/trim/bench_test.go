@@ -48,7 +48,7 @@ func (s *benchSpace) forget() {
 func (s *benchSpace) Layout() (int, int64)                       { return len(s.groups), s.size }
 func (s *benchSpace) Group(uint32) Group                         { return Group{Kind: Conventional, Capacity: s.size} }
 func (s *benchSpace) LiveIn(uint32, int64, int64) (int64, error) { panic("no sequential zones") }
-func (s *benchSpace) GiveBack(context.Context, uint32, Group) (bool, error) {
+func (s *benchSpace) GiveBack(context.Context, uint32) (bool, error) {
 	panic("no sequential zones")
 }
 

@@ -274,7 +274,6 @@ func (s *testSpace) disturb(rng *rand.Rand) {
 				g.blocks[j] = '_'
 			}
 			g.blocks[0] = 'P'
-			g.Version++
 			g.settle()
 		case g.Kind == Conventional && !g.held[i] && g.blocks[i] != 'U':
 			g.blocks[i] = "UP."[rng.IntN(3)]

@@ -26,7 +26,7 @@ const (
 type command struct {
 	slot   uint32
 	ranges []extent.Range // nil: the zone
-	group  Group          // of the zone
+	length int64          // of the zone
 }
 
 // plug gathers commands and runs them together. The caller is one goroutine.
@@ -68,8 +68,8 @@ func (p *plug) last(slot uint32) *command {
 }
 
 // addZone plugs a zone. Nothing is held yet.
-func (p *plug) addZone(ctx context.Context, slot uint32, g Group) {
-	p.queue = append(p.queue, command{slot: slot, group: g})
+func (p *plug) addZone(ctx context.Context, slot uint32, capacity int64) {
+	p.queue = append(p.queue, command{slot: slot, length: capacity})
 	if p.zones++; p.zones >= maxZones {
 		p.unplug(ctx)
 	}
@@ -146,7 +146,7 @@ func (t *run) discard(c *command) {
 }
 
 func (t *run) giveBack(ctx context.Context, c *command) {
-	reset, err := t.s.GiveBack(ctx, c.slot, c.group)
+	reset, err := t.s.GiveBack(ctx, c.slot)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := &t.mu.Result
@@ -156,12 +156,12 @@ func (t *run) giveBack(ctx context.Context, c *command) {
 	switch {
 	case err == nil:
 		r.Extents++
-		t.countLocked(&r.Trimmed, c.group.Capacity)
+		t.countLocked(&r.Trimmed, c.length)
 	case errors.Is(err, ErrBusy):
-		t.countLocked(&r.Busy, c.group.Capacity)
+		t.countLocked(&r.Busy, c.length)
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		t.mu.dropped = min(t.mu.dropped, t.addr(c.slot, 0))
 	default:
-		t.failLocked(c.slot, 0, c.group.Capacity, err)
+		t.failLocked(c.slot, 0, c.length, err)
 	}
 }

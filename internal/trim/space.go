@@ -35,8 +35,6 @@ type Group struct {
 	Condition
 	Empty bool  // Idle, and nothing was written since the last reset
 	Used  int64 // InUse: bytes that are live or received, the zone's header among them
-	// Version changes whenever something is granted in the group, or it is reset.
-	Version uint64
 }
 
 // ErrBusy is what GiveBack answers for a zone that somebody turned to meanwhile.
@@ -52,12 +50,12 @@ type Space interface {
 	// LiveIn returns how many bytes of [from, to) of a sequential zone are in use: those of its
 	// header and of extents on record.
 	LiveIn(slot uint32, from, to int64) (int64, error)
-	// GiveBack resets the zone unless it is empty, and gives up what the device keeps for it. g is
-	// what Group answered; ErrBusy if that is not so any more, or a reader does not let go. The
-	// zone cannot be allocated meanwhile, and can be when it returns, whatever it returns. A device
-	// that has no release is no error. What was given back is remembered from the next flush and
-	// commit on. reset says whether there was a reset, also beside an error.
-	GiveBack(ctx context.Context, slot uint32, g Group) (reset bool, err error)
+	// GiveBack resets the zone, unless it is empty, and gives up what the device keeps for it.
+	// ErrBusy if it is not idle any more, or a reader does not let go. The zone cannot be allocated
+	// meanwhile, and can be when it returns, whatever it returns. A device that has no release is no
+	// error. What was given back is remembered from the next flush and commit on. reset says
+	// whether there was a reset, also beside an error.
+	GiveBack(ctx context.Context, slot uint32) (reset bool, err error)
 	Runs
 }
 

@@ -190,7 +190,7 @@ func (t *run) zone(ctx context.Context, slot uint32, g Group, part extent.Range,
 			t.mu.ZonesReset++
 		}
 	default:
-		t.plug.addZone(ctx, slot, g)
+		t.plug.addZone(ctx, slot, g.Capacity)
 	}
 }
 
