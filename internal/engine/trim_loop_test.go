@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -16,12 +17,17 @@ import (
 	"github.com/shingle-store/shingle/internal/zone"
 )
 
+var trimLoop = flag.Duration("trim.loop", 0, "how long TestTrimInALoop goes on for each device; then it also fails if a call took more than a second")
+
 // TestTrimInALoop trims over and over while 8 writers fill a store to the brim, delete, and verify
 // what they read: no bad byte, no lost one, and nobody waits long.
 func TestTrimInALoop(t *testing.T) {
 	length := 1500 * time.Millisecond
 	if testing.Short() {
 		length = 400 * time.Millisecond
+	}
+	if *trimLoop > 0 {
+		length = *trimLoop
 	}
 	for name, g := range map[string]zone.Geometry{
 		"zns":   {Dialect: zone.ZNS, ZoneSize: 1 << 20, ZoneCapacity: 768 << 10, Zones: 48, MaxOpen: 6, MaxActive: 7},
@@ -106,6 +112,9 @@ func trimInALoop(t *testing.T, g zone.Geometry, length time.Duration) {
 	wg.Wait()
 	wantNothingHeld(t, e)
 	t.Logf("%d trims gave %d MiB back, %d files written, the slowest call took %v", trims.Load(), trimmed.Load()>>20, files.Load(), time.Duration(slowest.Load()))
+	if *trimLoop > 0 && slowest.Load() > int64(time.Second) {
+		t.Errorf("a call took %v", time.Duration(slowest.Load()))
+	}
 	// Everything that is free, and nothing else, is what a last trim finds.
 	e.settleFrees(context.Background())
 	if r := trimAll(t, e); r.Busy+r.Failed+r.Unsupported != 0 || g.NumSequential() == 0 && r.InUse != uint64(e.Usage().Used) {
