@@ -8,7 +8,7 @@ type counters struct {
 	extents, chunks, inlined              atomic.Uint64
 	commits, syncs, flushes               atomic.Uint64
 	appendErrors, flushErrors, readErrors atomic.Uint64
-	corruptions, trims                    atomic.Uint64
+	corruptions, trims, discardBatches    atomic.Uint64
 	rangesInFlight                        atomic.Int64
 }
 
@@ -32,6 +32,7 @@ func (e *Engine) Counters() map[string]uint64 {
 		"zones_refused_too_many_active": d.RefusedTooManyActive,
 		"trims":                         c.trims.Load(),
 		"discard_commands":              d.Discards,
+		"discard_batches":               c.discardBatches.Load(),
 		"discard_ranges":                d.DiscardRanges,
 		"discarded_bytes":               d.DiscardedBytes,
 		"zones_released":                d.Releases,

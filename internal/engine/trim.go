@@ -88,6 +88,7 @@ func (e *Engine) Trim(ctx context.Context, r TrimRequest, progress func(TrimResu
 		return res, err
 	}
 	e.count.trims.Add(1)
+	e.count.discardBatches.Add(res.Batches)
 	if res.Trimmed > 0 && !r.DryRun {
 		// Also when ctx has ended: what was done is to be remembered.
 		if err := e.group.Flush(context.WithoutCancel(ctx)); err != nil && res.FirstError == nil {

@@ -12,8 +12,9 @@ import (
 
 var _ trim.Space = (*trimSpace)(nil)
 
-// manyRunMarks is how many discarded runs wait for a commit at most before one is asked for.
-const manyRunMarks = 8192
+// manyMarks is how many zones, or discarded runs, wait for a commit before one is asked for: no
+// commit is to take long for a trim.
+const manyMarks = 4096
 
 // knownRuns are what was trimmed before in the block group that a trim is at, as it is on record.
 type knownRuns struct {
@@ -77,7 +78,7 @@ func (s *trimSpace) Discard(slot uint32, ranges []extent.Range) error {
 
 // Release marks what was discarded and lets the blocks be granted again, in this order.
 func (s *trimSpace) Release(slot uint32, ranges []extent.Range, discarded bool) {
-	if discarded && s.e.trimmed.markRuns(slot, ranges, true) >= manyRunMarks {
+	if discarded && s.e.trimmed.markRuns(slot, ranges, true) >= manyMarks {
 		s.e.group.Kick()
 	}
 	for _, r := range ranges {

@@ -156,7 +156,9 @@ func (s *trimSpace) release(b alloc.BlockGroup, generation uint64) error {
 	if err := s.device.Release(b.Zone); err != nil && !errors.Is(err, zone.ErrNoDiscard) {
 		return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.Trim", fmt.Sprintf("zone %d", b.Zone), err)
 	}
-	s.e.trimmed.mark(b.Slot, generation)
+	if s.e.trimmed.mark(b.Slot, generation) >= manyMarks {
+		s.e.group.Kick()
+	}
 	return nil
 }
 

@@ -47,12 +47,14 @@ func (t *trimmed) addLocked(slot uint32) {
 	t.zones[slot] = struct{}{}
 }
 
-// mark notes that the empty zone under a slot of this generation was given back.
-func (t *trimmed) mark(slot uint32, generation uint64) {
+// mark notes that the empty zone under a slot of this generation was given back. It answers how many
+// zones wait for a commit.
+func (t *trimmed) mark(slot uint32, generation uint64) (waiting int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.addLocked(slot)
 	t.markLocked(slot, generation)
+	return len(t.marks.zones)
 }
 
 func (t *trimmed) markLocked(slot uint32, generation uint64) {

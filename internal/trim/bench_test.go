@@ -259,20 +259,20 @@ func benchFile(b *testing.B, zones int, blocks int64) *filedev.Device {
 // The shape of the benchmark in small: how many commands it takes does not depend on the clock.
 func TestCommandsOfTheSeed(t *testing.T) {
 	for _, c := range []struct {
-		groups               int
-		blocks, period, free int64
-		commands, ranges     int64
+		groups                    int
+		blocks, period, free      int64
+		commands, ranges, batches int64
 	}{
-		{4, 4096, 8, 4, 8, 2048},    // 512 holes a group: two commands each
-		{4, 2048, 8, 4, 4, 1024},    // 256: one
-		{1, 4096, 4096, 4, 1, 1},    // one free range: one command
-		{16, 256, 256, 256, 16, 16}, // all free
-		{2, 16384, 2, 1, 64, 16384}, // every other block, more than is held at once
+		{4, 4096, 8, 4, 8, 2048, 1},    // 512 holes a group: two commands each
+		{4, 2048, 8, 4, 4, 1024, 1},    // 256: one
+		{1, 4096, 4096, 4, 1, 1, 1},    // one free range: one command
+		{16, 256, 256, 256, 16, 16, 1}, // all free
+		{2, 16384, 2, 1, 64, 16384, 2}, // every other block, more than is held at once
 	} {
 		s := newBenchSpace(c.groups, c.blocks, c.period, c.free)
 		s.device = func(uint32, []extent.Range) error { return nil }
 		r, err := Run(context.Background(), s, Request{Length: ToEnd}, nil)
-		if err != nil || int64(r.Extents) != c.ranges || s.commands.Load() != c.commands || r.Commands != uint64(c.commands) {
+		if err != nil || int64(r.Extents) != c.ranges || s.commands.Load() != c.commands || r.Commands != uint64(c.commands) || r.Batches != uint64(c.batches) {
 			t.Errorf("%+v: %d commands, %+v, %v", c, s.commands.Load(), r, err)
 		}
 		if _, err := Run(context.Background(), s, Request{Length: ToEnd}, nil); err != nil || s.commands.Load() != c.commands {

@@ -79,6 +79,11 @@ func (p *plug) addZone(ctx context.Context, slot uint32, capacity int64) {
 // the rest is given back as it is.
 func (p *plug) unplug(ctx context.Context) {
 	queue := p.queue
+	if p.ranges > 0 && ctx.Err() == nil {
+		p.t.mu.Lock()
+		p.t.mu.Batches++
+		p.t.mu.Unlock()
+	}
 	p.queue, p.ranges, p.bytes, p.zones = p.queue[:0], 0, 0, 0
 	if len(queue) > 0 {
 		defer p.t.tell()

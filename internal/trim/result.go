@@ -32,6 +32,8 @@ type Result struct {
 	Extents uint64
 	// Commands is the number of discards sent, whatever became of them.
 	Commands uint64
+	// Batches is the number of times that discards were sent together and waited for.
+	Batches uint64
 	// ZonesReset is the number of zones that were reset; others in Trimmed were empty already.
 	ZonesReset  uint64
 	Done, Total uint64
