@@ -124,7 +124,15 @@ func (e *Engine) openFile(id uint64) (*file, error) {
 	case unnamed && n.WriteID == "":
 		return nil, errdefs.New(errdefs.NotFound, "", "engine.openFile", fmt.Sprintf("file #%d", id), "has been deleted")
 	}
-	f := e.newFile(id, e.codecOf(n))
+	f := e.loadedFile(n)
+	f.mu.staged, f.mu.writeID = unnamed, n.WriteID
+	t.add(f)
+	return f, nil
+}
+
+// loadedFile returns the file of a record, with nothing in memory.
+func (e *Engine) loadedFile(n store.Node) *file {
+	f := e.newFile(n.ID, e.codecOf(n))
 	f.mu.size, f.mu.durable = n.Size, n.Size
 	f.mu.generation = int64(n.Generation)
 	f.mu.updated = timeOf(n.Updated)
@@ -132,10 +140,8 @@ func (e *Engine) openFile(id uint64) (*file, error) {
 		f.mu.inline, f.mu.inlineLen, f.mu.inlineRecord = true, n.Inline.RawLen, n.Inline.RawLen
 	}
 	f.mu.persisted = true
-	f.mu.staged, f.mu.writeID = unnamed, n.WriteID
 	f.mu.contentValid = n.ContentCRC != nil
-	t.add(f)
-	return f, nil
+	return f
 }
 
 // get returns the file, if it is open, with one more reference.

@@ -45,6 +45,7 @@ func (tx *Tx) CloneRange(src, dst uint64, off, end int64, limit int) (d Delta, d
 			return d, false, off, err
 		}
 	}
+	d.Cuts = len(from)
 	return d, done, next, nil
 }
 

@@ -1693,7 +1693,8 @@ type Freed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Free now, or after a zone reset that is under way.
 	FreedBytes int64 `protobuf:"varint,1,opt,name=freed_bytes,json=freedBytes,proto3" json:"freed_bytes,omitempty"`
-	// Come back later, by reclaim or when the last reader has gone.
+	// Come back later, by reclaim or when the last reader has gone; of a deleted or replaced file
+	// at most so many, for what a clone still refers to stays.
 	PendingBytes  int64 `protobuf:"varint,2,opt,name=pending_bytes,json=pendingBytes,proto3" json:"pending_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2432,7 +2433,7 @@ type FileExtent struct {
 	// DATA, INLINE: how the range is stored.
 	Compression Compression `protobuf:"varint,7,opt,name=compression,proto3,enum=shingle.v1.Compression" json:"compression,omitempty"`
 	// DATA: another file, or another place of this one, refers to some of those blocks or
-	// frames too.
+	// frames too. Where it would take long to find out, true.
 	Shared bool `protobuf:"varint,8,opt,name=shared,proto3" json:"shared,omitempty"`
 	// DATA: where address lies on the devices, one a copy.
 	Zones         []*ZoneRef `protobuf:"bytes,9,rep,name=zones,proto3" json:"zones,omitempty"`
