@@ -17,7 +17,8 @@ import (
 
 // features is GetServerInfoResponse.features, sorted.
 var features = []string{
-	"compression.none", "compression.zstd", "trim", "write.in_place", "write.nodelalloc", "write.replace", "write.resume",
+	"clone", "compression.none", "compression.zstd", "map", "trim", "write.in_place", "write.nodelalloc", "write.replace",
+	"write.resume",
 }
 
 // GetServerInfo implements the RPC.
