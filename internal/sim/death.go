@@ -249,6 +249,9 @@ func (c *client) adopt() {
 			delete(c.files, o.name)
 		}
 	}
+	if o.what == "clone" {
+		o = c.adoptClone(o, found, sizes)
+	}
 	for name, m := range c.files {
 		got, there := found[name]
 		mine := name == o.name

@@ -87,6 +87,10 @@ func (c *client) plan(ch *Choices) *op {
 			return c.planStaged(ch)
 		}
 		return c.planRename(name, c.name(ch))
+	case 11:
+		if ch.Rarely(2) {
+			return c.planClone(ch, name, c.name(ch))
+		}
 	}
 	return c.planLook(ch, name)
 }
