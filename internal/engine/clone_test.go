@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -325,4 +326,51 @@ func TestCloneWaitsForItsTurn(t *testing.T) {
 	f.unlockWrite()
 	missing(t, e, "dst")
 	cloneFile(t, e, "src", "dst")
+}
+
+// TestBadBlockOfClones: each clone that shares a bad block says so; the check names some of them
+// and counts the rest; overwriting it in one heals that one.
+func TestBadBlockOfClones(t *testing.T) {
+	raw := extent.CodecNone
+	b := newBench(t, smallZNS, Options{Compression: &raw})
+	data := noise(1, 100_000)
+	put(t, b.open(), "raw", data)
+	for i := range 20 {
+		cloneFile(t, b.e, "raw", fmt.Sprintf("clones/%02d", i))
+	}
+	b.shut()
+	z, x := b.victim()
+	if err := b.dev.(*zone.Mem).Corrupt(z, int64(x.Addr)%smallZNS.ZoneSize+4096+5, 1); err != nil {
+		t.Fatal(err)
+	}
+	found := b.check(true)
+	if len(found) != 1 || !strings.Contains(found[0], `file "raw" bytes [4096, 8192), file "clones/00" bytes [4096, 8192), `) ||
+		!strings.HasSuffix(found[0], ", and 13 more") {
+		t.Fatalf("found %q", found)
+	}
+	e := b.open()
+	for _, name := range []string{"raw", "clones/07"} {
+		got, err := tryRead(e, name, 0, nil)
+		wantError(t, err, errdefs.Corruption, errdefs.ReasonCorruption)
+		var bad *errdefs.Error
+		if d, ok := (*CorruptionDetail)(nil), errors.As(err, &bad); ok {
+			if d, _ = bad.Detail.(*CorruptionDetail); d == nil || d.Name != name || d.Offset != 4096 {
+				t.Errorf("%+v", d)
+			}
+		}
+		if !bytes.Equal(got, data[:4096]) {
+			t.Errorf("%d bytes come before the bad block", len(got))
+		}
+	}
+	if err := tryWriteAt(e, "clones/07", 5000, []byte("part")); !errdefs.Is(err, errdefs.Corruption) {
+		t.Errorf("a bad block gets a new checksum: %v", err)
+	}
+	writeAt(t, e, "clones/07", 4096, data[4096:8192])
+	syncAll(t, e)
+	sameFile(t, e, "clones/07", data)
+	if _, err := tryRead(e, "clones/08", 0, nil); !errdefs.Is(err, errdefs.Corruption) {
+		t.Errorf("the others are healed with it: %v", err)
+	}
+	cloneFile(t, e, "clones/07", "raw2")
+	sameFile(t, e, "raw2", data)
 }
