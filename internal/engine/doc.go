@@ -20,7 +20,7 @@
 // It leaves to others: decisions about space (alloc), the index of dirty ranges (delalloc), the
 // record formats (store), the rules of devices (zone), and the wire (server).
 //
-// Locks, outermost first: a file's write token (one writer, truncate or punch at a time; held
+// Locks, outermost first: a file's write token (one writer, truncate, punch or clone at a time; held
 // over device I/O), its cut lock (readers share it for one window, truncate and punch take
 // it alone), its mutex (short, never held over I/O), the file table's mutex. The group
 // commit's goroutine takes only the last two.
