@@ -332,7 +332,8 @@ type File struct {
 	Size int64 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
 	// Logical bytes not in holes, as of the last commit.
 	AllocatedBytes int64 `protobuf:"varint,5,opt,name=allocated_bytes,json=allocatedBytes,proto3" json:"allocated_bytes,omitempty"`
-	// Bytes after compression and padding, on the device or inline, as of the last commit.
+	// Bytes after compression and padding, on the device or inline, as of the last commit. What
+	// clones share counts in each of them.
 	StoredBytes int64 `protobuf:"varint,6,opt,name=stored_bytes,json=storedBytes,proto3" json:"stored_bytes,omitempty"`
 	// Bytes received and not yet durable.
 	DirtyBytes int64 `protobuf:"varint,7,opt,name=dirty_bytes,json=dirtyBytes,proto3" json:"dirty_bytes,omitempty"`
