@@ -92,22 +92,16 @@ func (c *cloning) run(ctx context.Context) (err error) {
 	}
 	defer c.src.unlockWrite()
 	c.id = e.newID()
-	defer c.leave()
 	for err = e.commitWith(ctx, c.src, c.step); err == nil && !c.done; err = e.commit(ctx, c.step) {
 		c.at, c.begun = c.next, true
 	}
+	if c.begun && (err != nil || c.answered) {
+		e.orphans.Add(1) // it has no name, and is freed when we let go of it
+	}
+	if c.mem != nil {
+		e.release(c.mem)
+	}
 	return err
-}
-
-// leave lets go of a clone that took several transactions; without a name it is freed.
-func (c *cloning) leave() {
-	if c.mem == nil {
-		return
-	}
-	if c.begun && (!c.done || c.answered) {
-		c.e.orphans.Add(1)
-	}
-	c.e.release(c.mem)
 }
 
 // step is one transaction: the next part of the source's mapping, and with the last one the name.
