@@ -205,6 +205,7 @@ func (s *store) dial(o ...client.Option) *client.Client {
 
 // usage is a part of what df answers.
 type usage struct {
+	Used     int64 `json:"used_bytes"`
 	Stored   int64 `json:"stored_bytes"`
 	Inline   int64 `json:"inline_bytes"`
 	Logical  int64 `json:"logical_bytes"`

@@ -17,6 +17,7 @@ type (
 	Preconditions = shinglev1.Preconditions
 	Freed         = shinglev1.Freed
 	Compression   = shinglev1.Compression
+	FileExtent    = shinglev1.FileExtent
 )
 
 // CreateOptions are what Create gives to a new file.
@@ -119,6 +120,58 @@ func (c *Client) Rename(ctx context.Context, name, newName string, o RenameOptio
 		Name: name, NewName: newName, Replace: o.Replace, IfMatch: o.IfMatch, IfTargetMatch: o.IfTargetMatch,
 	})
 	return r.GetFile(), r.GetFreed(), err
+}
+
+// CloneOptions guard a Clone.
+type CloneOptions struct {
+	Replace       bool           // replace the file that newName stands for; else ALREADY_EXISTS
+	IfMatch       *Preconditions // on the file to clone
+	IfTargetMatch *Preconditions // on what newName stands for
+}
+
+// Clone makes newName a file with the content that name has now, sharing what is stored instead
+// of copying it, and missing parents. Durable when it returns, the source's data included. It is
+// sent again if the engine goes away meanwhile; a request id makes that safe.
+func (c *Client) Clone(ctx context.Context, name, newName string, o CloneOptions) (*File, *Freed, error) {
+	req := &shinglev1.CloneFileRequest{
+		Name: name, NewName: newName, Replace: o.Replace, IfMatch: o.IfMatch, IfTargetMatch: o.IfTargetMatch,
+		RequestId: uuid.NewString(),
+	}
+	r, err := again(ctx, c, func() (*shinglev1.CloneFileResponse, error) { return c.files.CloneFile(ctx, req) })
+	return r.GetFile(), r.GetFreed(), err
+}
+
+// FileMap walks where a file lies from its first byte to its last, in order and without gaps.
+// Pages are fetched as needed, each as of its own moment; the File is that of the page that the
+// extent came with. An empty file has no extents. After an error the walk is over.
+//
+// A file that is replaced or renamed meanwhile is followed by its id.
+func (c *Client) FileMap(ctx context.Context, name string) iter.Seq2[MappedExtent, error] {
+	req := &shinglev1.MapFileRequest{Name: name}
+	return func(yield func(MappedExtent, error) bool) {
+		for {
+			r, err := again(ctx, c, func() (*shinglev1.MapFileResponse, error) { return c.files.MapFile(ctx, req) })
+			if err != nil {
+				yield(MappedExtent{}, err)
+				return
+			}
+			for _, x := range r.GetExtents() {
+				if !yield(MappedExtent{x, r.GetFile()}, nil) {
+					return
+				}
+			}
+			if r.NextOffset == nil {
+				return
+			}
+			req = &shinglev1.MapFileRequest{FileId: r.GetFile().GetFileId(), Offset: r.GetNextOffset()}
+		}
+	}
+}
+
+// MappedExtent is a range of a file and the file as it was then.
+type MappedExtent struct {
+	*FileExtent
+	File *File
 }
 
 // Truncate sets the size of a file in bytes, cutting it off or extending it by a hole.

@@ -63,6 +63,56 @@ func TestFileVerbs(t *testing.T) {
 	}
 }
 
+func TestCloneAndMap(t *testing.T) {
+	ctx := context.Background()
+	s := clienttest.New(t)
+	c := dial(t, s)
+	s.Put("a", []byte("0123456789"))
+	f, _, err := c.Clone(ctx, "a", "d/b", CloneOptions{})
+	must(t, err)
+	if f.GetName() != "d/b" || f.GetRequestId() == "" {
+		t.Fatalf("cloned %v", f)
+	}
+	holds(t, s, "d/b", []byte("0123456789"))
+	if _, _, err := c.Clone(ctx, "a", "d/b", CloneOptions{}); !IsExists(err) {
+		t.Fatalf("cloned over: %v", err)
+	}
+	wrong := f.GetGeneration() + 1
+	if _, _, err := c.Clone(ctx, "a", "d/b", CloneOptions{Replace: true, IfTargetMatch: &Preconditions{Generation: &wrong}}); !IsPrecondition(err) {
+		t.Fatalf("cloned over another: %v", err)
+	}
+	_, _, err = c.Clone(ctx, "a", "d/b", CloneOptions{Replace: true, IfTargetMatch: &Preconditions{FileId: &f.FileId}})
+	must(t, err)
+	for range c.FileMap(ctx, "d/b") {
+		t.Error("an extent of nothing")
+	}
+	s.Maps = map[string][]*FileExtent{"d/b": {{Length: 3}, {Offset: 3, Length: 4}, {Offset: 7, Length: 3}}}
+	walk := func(stop int) (got []int64) {
+		for x, err := range c.FileMap(ctx, "d/b") {
+			must(t, err)
+			if x.File.GetName() != "d/b" {
+				t.Errorf("an extent of %v", x.File)
+			}
+			if got = append(got, x.GetOffset()); len(got) == stop {
+				break
+			}
+		}
+		return got
+	}
+	if got := walk(0); !slices.Equal(got, []int64{0, 3, 7}) {
+		t.Errorf("walked %v", got)
+	}
+	if got := walk(2); len(got) != 2 {
+		t.Errorf("stopped after %v", got)
+	}
+	n := 0
+	for _, err := range c.FileMap(ctx, "no") {
+		if n++; !IsNotFound(err) || n > 1 {
+			t.Errorf("walked a file that is not there: %v", err)
+		}
+	}
+}
+
 func TestListWalksAllPages(t *testing.T) {
 	ctx := context.Background()
 	s := clienttest.New(t)
@@ -197,6 +247,12 @@ func TestWhatIsRepeated(t *testing.T) {
 			return err
 		}, true},
 		{"create", func() error { _, err := c.Create(ctx, "b", CreateOptions{Exclusive: true}); return err }, true},
+		{"clone", func() error { _, _, err := c.Clone(ctx, "a", "clone", CloneOptions{}); return err }, true},
+		{"map", func() (err error) {
+			for _, err = range c.FileMap(ctx, "a") {
+			}
+			return err
+		}, true},
 		{"sync", func() error { _, err := c.Sync(ctx, SyncOptions{}); return err }, false},
 		{"sync of a run", func() error { _, err := c.Sync(ctx, SyncOptions{BootID: s.Boot()}); return err }, true},
 		{"truncate", func() error { _, _, err := c.Truncate(ctx, "a", 1, nil); return err }, false},

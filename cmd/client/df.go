@@ -40,6 +40,8 @@ type usageJSON struct {
 	MaxActive   int32   `json:"max_active_zones"` // 0: no limit
 	Open        int32   `json:"open_zones"`
 	MaxOpen     int32   `json:"max_open_zones"` // 0: no limit
+	// Classes are the block groups by class and kind of zone; they count the relocation reserve in.
+	Classes []classJSON `json:"classes,omitempty"`
 }
 
 func usageToJSON(u *client.Usage) usageJSON {
@@ -49,7 +51,7 @@ func usageToJSON(u *client.Usage) usageJSON {
 		Dirty: u.GetDirtyBytes(), Raw: u.GetRawBytes(), Logical: u.GetLogicalBytes(), Stored: u.GetStoredBytes(),
 		Inline: u.GetInlineBytes(), Files: u.GetFiles(), Extents: u.GetExtents(), Metadata: u.GetMetadataBytes(),
 		MetadataMax: u.GetMetadataMaxBytes(), Active: u.GetActiveZones(), MaxActive: u.GetMaxActiveZones(),
-		Open: u.GetOpenZones(), MaxOpen: u.GetMaxOpenZones(),
+		Open: u.GetOpenZones(), MaxOpen: u.GetMaxOpenZones(), Classes: classesToJSON(u),
 	}
 	why := u.GetUnusable()
 	j.Relocatable, j.Stuck = why.GetRelocatableBytes(), why.GetStuckBytes()
@@ -69,7 +71,9 @@ func (a *app) dfCommand() *cobra.Command {
 Unusable is dead, was never written (tails) or was lost in failed writes, and comes back when its
 zone is reset, for which live data in the same zone has to be moved: see reclaim. Reserved is promised to received
 bytes; quarantined lies in zones that have failed. Dirty is received and not yet durable.
-Logical is the sum of the files' sizes, holes included, stored what is kept of it.`,
+Logical is the sum of the files' sizes, holes included, stored what is kept of it. Where there are
+block groups of several classes or on zones of both kinds, each has a line, the relocation reserve
+counted in.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			u, err := a.c.Usage(cmd.Context())
@@ -99,7 +103,7 @@ func dfText(w io.Writer, j usageJSON) error {
 	if j.Ratio > 0 {
 		ratio = fmt.Sprintf("ratio %.2f", j.Ratio)
 	}
-	return table(w, [][]string{
+	err := table(w, [][]string{
 		{"space", ">size", ">share", ""},
 		{"total", size(j.Total), "", note(j.Raw, "raw")},
 		{"used", size(j.Used), share(j.Used), ""},
@@ -118,6 +122,10 @@ func dfText(w io.Writer, j usageJSON) error {
 		{"active zones", fmt.Sprint(j.Active), "", limit(j.MaxActive)},
 		{"open zones", fmt.Sprint(j.Open), "", limit(j.MaxOpen)},
 	})
+	if err != nil {
+		return err
+	}
+	return classesText(w, j.Classes)
 }
 
 // limit prints a bound of which 0 is none.

@@ -71,8 +71,8 @@ func (a *app) root() *cobra.Command {
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing but errors and what was asked for")
 	root.AddCommand(
 		a.putCommand(), a.getCommand(), a.catCommand(), a.lsCommand(), a.statCommand(), a.rmCommand(),
-		a.mvCommand(), a.syncCommand(), a.dfCommand(), a.zonesCommand(), a.infoCommand(),
-		a.reclaimCommand(),
+		a.mvCommand(), a.cloneCommand(), a.mapCommand(), a.syncCommand(), a.dfCommand(), a.zonesCommand(), a.trimCommand(),
+		a.infoCommand(), a.reclaimCommand(),
 	)
 	return root
 }

@@ -17,7 +17,7 @@ import (
 	shinglev1 "github.com/shingle-store/shingle/api/shingle/v1"
 )
 
-// TestShown shows what df, zones, info, ls and stat print of a store with fixed figures.
+// TestShown shows what df, zones, info, ls, map and stat print of a store with fixed figures.
 func TestShown(t *testing.T) {
 	s := clienttest.New(t)
 	fill(s)
@@ -67,6 +67,18 @@ func fill(s *clienttest.Server) {
 		{Device: "0", Zone: 3, Start: 192 * mib, Size: 64 * mib, Capacity: 60 * mib, WritePointer: 4096, Condition: shinglev1.ZoneCondition_ZONE_CONDITION_IMPLICIT_OPEN, Use: shinglev1.ZoneUse_ZONE_USE_DATA, BlockGroup: proto.Uint32(1)},
 		{Device: "0", Zone: 7, Start: 448 * mib, Size: 64 * mib, Capacity: 60 * mib, Condition: shinglev1.ZoneCondition_ZONE_CONDITION_OFFLINE, Use: shinglev1.ZoneUse_ZONE_USE_DATA, Quarantined: true},
 	}
+	place := func(zone uint32, offset uint64) []*shinglev1.ZoneRef {
+		return []*shinglev1.ZoneRef{{Device: "0", Zone: zone, Offset: offset}}
+	}
+	s.Maps = map[string][]*shinglev1.FileExtent{
+		"docs/a": {{Length: 5, Kind: shinglev1.FileExtentKind_FILE_EXTENT_KIND_INLINE, StoredBytes: 5, Compression: shinglev1.Compression_COMPRESSION_NONE}},
+		"docs/sub/b": {
+			{Length: 500, Kind: shinglev1.FileExtentKind_FILE_EXTENT_KIND_HOLE},
+			{Offset: 500, Length: 700, Kind: shinglev1.FileExtentKind_FILE_EXTENT_KIND_DATA, Address: 128*mib + 4096, Skip: 500, StoredBytes: 4096, Compression: shinglev1.Compression_COMPRESSION_ZSTD, Shared: true, Zones: place(4, 4096)},
+			{Offset: 1200, Length: 36, Kind: shinglev1.FileExtentKind_FILE_EXTENT_KIND_DATA, Address: 0, StoredBytes: 4096, Compression: shinglev1.Compression_COMPRESSION_NONE, Zones: place(2, 0)},
+			{Offset: 1236, Length: 300, Kind: shinglev1.FileExtentKind_FILE_EXTENT_KIND_DIRTY},
+		},
+	}
 	s.Put("docs/a", []byte("hello"))
 	s.Put("docs/sub/b", make([]byte, 1536))
 	s.Put("top", nil)
@@ -105,6 +117,55 @@ func TestRm(t *testing.T) {
 		t.Errorf("answered %+v", got)
 	}
 	stored(t, s, nil)
+}
+
+func TestClone(t *testing.T) {
+	s := clienttest.New(t)
+	s.Put("a", []byte("A"))
+	s.Put("b", []byte("B"))
+	s.Put("d/c", []byte("C"))
+	cli(t, s.Addr, "", "clone", "-n", "a", "b").failed(t, exitError, "exists")
+	cli(t, s.Addr, "", "clone", "no", "x").failed(t, exitNotFound, `^client: no: no such file or directory in the store\n$`)
+	cli(t, s.Addr, "", "clone", "d", "x").failed(t, exitError, "is a directory")
+	cli(t, s.Addr, "", "clone", "a", "b", "x").failed(t, exitUsage, "not a directory")
+	cli(t, s.Addr, "", "clone", "a").failed(t, exitUsage, "")
+	stored(t, s, map[string]string{"a": "A", "b": "B", "d/": "", "d/c": "C"})
+	if out := cli(t, s.Addr, "", "clone", "a", "b").ok(t); out != "" {
+		t.Errorf("printed %q", out)
+	}
+	cli(t, s.Addr, "", "clone", "b", "d").ok(t)
+	cli(t, s.Addr, "", "clone", "a", "d/c", "e/f/").ok(t)
+	stored(t, s, map[string]string{"a": "A", "b": "A", "d/": "", "d/b": "A", "d/c": "C", "e/": "", "e/f/": "", "e/f/a": "A", "e/f/c": "C"})
+	r := cli(t, s.Addr, "", "clone", "no", "a", "d/")
+	r.failed(t, exitNotFound, "no")
+	var got struct{ Files []fileJSON }
+	unmarshal(t, cli(t, s.Addr, "", "clone", "a", "d/c", "g/", "--output", "json").ok(t), &got)
+	if len(got.Files) != 2 || got.Files[0].Name != "g/a" || got.Files[1].Name != "g/c" {
+		t.Errorf("answered %+v", got)
+	}
+}
+
+func TestMapJSON(t *testing.T) {
+	s := clienttest.New(t)
+	fill(s)
+	var got struct{ Extents []extentJSON }
+	unmarshal(t, cli(t, s.Addr, "", "map", "docs/sub/b", "docs/a", "--output", "json").ok(t), &got)
+	if len(got.Extents) != 5 {
+		t.Fatalf("answered %+v", got)
+	}
+	x := got.Extents[1]
+	if x.Name != "docs/sub/b" || x.Offset != 500 || x.Length != 700 || x.Kind != "data" || *x.Address != 128<<20+4096 || x.Skip != 500 ||
+		x.Device != "0" || *x.Zone != 4 || *x.ZoneOffset != 4096 || x.Stored != 4096 || x.Compression != "zstd" || !x.Shared {
+		t.Errorf("answered %+v", x)
+	}
+	if x := got.Extents[2]; x.Address == nil || *x.Address != 0 || *x.ZoneOffset != 0 {
+		t.Errorf("address 0 is an address: %+v", x)
+	}
+	for i, kind := range map[int]string{0: "hole", 3: "dirty", 4: "inline"} {
+		if x := got.Extents[i]; x.Kind != kind || x.Address != nil || x.Zone != nil {
+			t.Errorf("answered %+v, want kind %s", x, kind)
+		}
+	}
 }
 
 func TestMv(t *testing.T) {

@@ -62,7 +62,7 @@ func TestFormatLeavesAlone(t *testing.T) {
 	if code != exitOK {
 		t.Fatalf("exit status %d, %s", code, out+err)
 	}
-	for _, query := range []string{"?size=4MiB&zone-size=1MiB", "?size=8MiB&zone-size=1MiB&conventional=8&dialect=smr", "?zone-size=2MiB"} {
+	for _, query := range []string{"?size=4MiB&zone-size=1MiB", "?size=2MiB&zone-size=1MiB&conventional=2&dialect=smr", "?zone-size=2MiB"} {
 		if code, out, err := invoke(nil, "format", "--force", "--data", data, "--device", "file:"+device+query); code != exitError {
 			t.Errorf("%s: exit status %d, %s", query, code, out+err)
 		}

@@ -24,6 +24,9 @@ type Options struct {
 	// that it has an active zone of its own whatever data holds. 0: it shares data's budget, and
 	// where data has spent that, data's block groups.
 	RelocationActive int
+	// Bitmaps are the blocks in use of conventional block groups, by slot: bit i of word i/64 is
+	// block i. A block group that is all free or all live needs none. New copies them.
+	Bitmaps map[uint32][]uint64
 	// Reserve is how many bytes of free space are kept for relocation (see the package
 	// comment). The usual figure is DefaultReserve.
 	Reserve int64
@@ -35,10 +38,13 @@ type Options struct {
 }
 
 // DefaultReserve returns the relocation reserve for the block groups in bytes: the usable
-// bytes (capacity less header) of the two largest (docs/format.md 1.1).
+// bytes (capacity less header) of the two largest sequential ones (docs/format.md 1.1).
 func DefaultReserve(groups []BlockGroup) int64 {
 	var first, second int64
 	for i := range groups {
+		if groups[i].Conventional {
+			continue
+		}
 		u := groups[i].Capacity - HeaderSize
 		if u > first {
 			first, second = u, first
@@ -66,16 +72,19 @@ type Allocator struct {
 	mu        sync.Mutex
 	groups    []group
 	sum       figures // of all groups
-	reserved  int64   // promised by Reserve, not yet granted
-	lent      int64   // granted to relocation out of its half of the reserve, not yet won back
-	active    int     // groups that hold an active slot
-	moving    int     // of them, those opened for relocation
+	parts     [classes][kinds]figures
+	reserved  int64 // promised by Reserve, not yet granted
+	lent      int64 // granted to relocation out of its half of the reserve, not yet won back
+	active    int   // groups that hold an active slot
+	moving    int   // of them, those opened for relocation
 	opening   [classes]int
 	lists     [classes][]uint32 // Active, opened, with room, in the order of opening
 	closing   []uint32          // in the order of failure
 	empty     slotSet
 	dead      slotSet // Full and idle
-	refused   bool    // a Reserve was refused since the last reset
+	runs      runIndex
+	refused   bool // a Reserve was refused since the last reset
+	held      int  // groups kept from being opened: HoldEmpty
 	changed   chan struct{}
 	stats     Stats
 	listed    int // sum of the lengths of lists
@@ -118,6 +127,13 @@ func New(o Options) (*Allocator, error) {
 			generation: b.Generation, class: b.Class, state: b.State,
 		}
 		g := &a.groups[i]
+		if b.Conventional {
+			if err := g.takeOver(b, o.Bitmaps[b.Slot]); err != nil {
+				return nil, err
+			}
+			a.usable += g.usable()
+			continue
+		}
 		a.usable += g.usable()
 		switch {
 		case g.state == Empty:
@@ -136,6 +152,7 @@ func New(o Options) (*Allocator, error) {
 			fmt.Sprintf("%d usable bytes leave nothing beside a reserve of %d", a.usable, a.reserve))
 	}
 	a.adoptLocked(open)
+	a.runs = newRunIndex(a.groups)
 	for i := range a.groups {
 		a.settleLocked(uint32(i), &a.groups[i])
 	}
@@ -164,15 +181,18 @@ func (a *Allocator) adoptLocked(open []uint32) {
 	}
 }
 
+func badGroup(i int, msg string) error {
+	return errdefs.New(errdefs.Corruption, errdefs.ReasonCorruption, "alloc.New", fmt.Sprintf("block group %d", i), msg)
+}
+
 func check(i int, b *BlockGroup) error {
-	bad := func(msg string) error {
-		return errdefs.New(errdefs.Corruption, errdefs.ReasonCorruption, "alloc.New",
-			fmt.Sprintf("block group %d", i), msg)
-	}
+	bad := func(msg string) error { return badGroup(i, msg) }
 	aligned := b.Capacity%extent.BlockSize == 0 && b.AllocOffset%extent.BlockSize == 0 && b.Live%extent.BlockSize == 0
 	switch {
 	case int64(b.Slot) != int64(i):
 		return bad(fmt.Sprintf("slots are not dense: found %d", b.Slot))
+	case b.Conventional:
+		return nil // takeOver looks at the rest
 	case b.Capacity < 2*extent.BlockSize || !aligned:
 		return bad("a size is not a whole number of blocks, or there is no room for one")
 	case b.Live < 0 || b.Live > b.Capacity-HeaderSize:
@@ -212,13 +232,16 @@ func (a *Allocator) takeLocked(n, account int64) int64 {
 
 // unsettleLocked takes g out of the sums; every change of a group lies between it and
 // settleLocked.
-func (a *Allocator) unsettleLocked(g *group) { a.sum.add(g.figures(), -1) }
+func (a *Allocator) unsettleLocked(g *group) { a.countLocked(g, -1) }
 
 // settleLocked puts g, changed, back into the sums and the sets.
 func (a *Allocator) settleLocked(slot uint32, g *group) {
-	a.sum.add(g.figures(), 1)
-	a.empty.set(slot, g.state == Empty)
+	a.countLocked(g, 1)
+	a.empty.set(slot, g.state == Empty && !g.held)
 	a.dead.set(slot, g.state == Full && g.idle() && g.pins == 0)
+	if g.runs != nil {
+		a.runs.place(slot, g)
+	}
 	a.watchLocked(slot, g)
 }
 

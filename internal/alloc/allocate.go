@@ -2,14 +2,18 @@ package alloc
 
 import "github.com/shingle-store/shingle/internal/extent"
 
-// Grant is the right to append Length bytes to a block group, in one append or several. Each
-// grant ends with one Complete or Fail.
+// Grant is the right to append Length bytes to a block group, in one append or several, or, if it
+// is Conventional, to write them at Off. Each grant ends with one Complete or Fail.
 type Grant struct {
 	Slot       uint32
 	Zone       int
 	Length     int64 // bytes, a multiple of the block, > 0
 	Generation uint64
 	Class      Class // of the writer, which pays for it; may differ from the block group's
+	// Conventional: the bytes [Off, Off+Length) of a conventional zone, which take writes and
+	// no append.
+	Conventional bool
+	Off          int64
 }
 
 // Outcome is what came of an Allocate.
@@ -45,11 +49,20 @@ func (o Outcome) String() string {
 //
 // The hint (S1) is the first active block group of the class with room for want. If none
 // has, the smallest tail is used up, so that no tail is looked at twice. If the class has no
-// room at all, an empty block group is to be opened. Where the budget is spent on block groups
-// of other classes that have room, or nothing is empty, or opening for data would break into
-// the empty block groups kept as the reserve, those are shared: to keep a promise counts for
-// more than to keep classes apart.
-func (a *Allocator) Allocate(c Class, want int64) (Grant, Outcome) {
+// room at all, an empty block group is to be opened. Where nothing is empty, or opening for data
+// would break into the empty block groups kept as the reserve, it is conventional block groups'
+// turn. Where those are full, or the budget is spent on block groups of other classes that have
+// room, those are shared: to keep a promise counts for more than to keep classes apart.
+func (a *Allocator) Allocate(c Class, want int64) (Grant, Outcome) { return a.allocate(c, want, false) }
+
+// AllocateSmall is Allocate for little data, and for data that is often written anew: a
+// conventional block group with a free run for all of want comes first. What dies there is free
+// again at once, where in a sequential block group it would wait for a reset.
+func (a *Allocator) AllocateSmall(c Class, want int64) (Grant, Outcome) {
+	return a.allocate(c, want, true)
+}
+
+func (a *Allocator) allocate(c Class, want int64, small bool) (Grant, Outcome) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	examined := uint64(0)
@@ -68,6 +81,11 @@ func (a *Allocator) Allocate(c Class, want int64) (Grant, Outcome) {
 	if n <= 0 {
 		return Grant{}, a.shortLocked()
 	}
+	if small {
+		if gr, ok := a.grantConventionalLocked(c, n, true, &examined); ok {
+			return gr, Granted
+		}
+	}
 	slot, hit := a.hintLocked(a.lists[c], n, &examined)
 	if slot >= 0 {
 		if hit {
@@ -78,14 +96,23 @@ func (a *Allocator) Allocate(c Class, want int64) (Grant, Outcome) {
 	if a.opening[c] > 0 {
 		return Grant{}, Busy
 	}
-	if _, whole, ok := a.pickLocked(c, &examined); ok {
+	_, whole, empty := a.pickLocked(c, &examined)
+	if empty {
 		// Own room is used up: what is listed belongs to other classes.
-		if a.active < a.budgetLocked(c) && (whole || a.listed == 0) {
+		if a.active < a.budgetLocked(c) && whole {
 			return Grant{}, NeedsOpen
 		}
 		if a.active >= a.budgetLocked(c) && a.active > a.listed {
 			return Grant{}, Busy
 		}
+	}
+	if c.reserves() { // relocation has its reserve, in sequential block groups
+		if gr, ok := a.grantConventionalLocked(c, n, false, &examined); ok {
+			return gr, Granted
+		}
+	}
+	if empty && a.active < a.budgetLocked(c) && a.listed == 0 {
+		return Grant{}, NeedsOpen
 	}
 	for other := ClassData; other <= ClassLog; other++ {
 		if other == c {
@@ -103,13 +130,13 @@ func (a *Allocator) Allocate(c Class, want int64) (Grant, Outcome) {
 func (a *Allocator) keptLocked() int64 { return extent.RoundDown(a.reserve/2) - a.lent }
 
 // grantableLocked is how many bytes the class may be granted in all. Data: what is promised.
-// Relocation: what is not, and what is kept for it whatever is promised.
+// Relocation: what is not, and what is kept for it whatever is promised; of sequential block groups.
 func (a *Allocator) grantableLocked(c Class) int64 {
 	kept := a.keptLocked()
 	if c.reserves() {
 		return min(a.reserved, a.sum.free-kept)
 	}
-	return min(a.sum.free, max(a.sum.free-a.reserved, kept))
+	return min(a.sum.free-a.sum.conventional.free, max(a.sum.free-a.reserved, kept))
 }
 
 // chargeLocked pays for a grant of n bytes about to be made to the class.
@@ -126,7 +153,7 @@ func (a *Allocator) chargeLocked(c Class, n int64) {
 
 // shortLocked tells a lack that passes by itself from one that does not.
 func (a *Allocator) shortLocked() Outcome {
-	if a.openTotal > 0 || a.sum.reclaimable > 0 {
+	if a.openTotal > 0 || a.held > 0 || a.sum.reclaimable > 0 || a.asideLocked() > 0 {
 		a.refused = true
 		return Busy
 	}
@@ -169,7 +196,7 @@ func (a *Allocator) grantLocked(slot uint32, c Class, n int64) Grant {
 
 // Complete says that the grant's bytes are on the device (not that they are durable). They
 // stay pending. A block group whose whole capacity is appended becomes Full and gives its
-// active slot back, as its zone did.
+// active slot back, as its zone did; a conventional one has none.
 func (a *Allocator) Complete(gr Grant) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -178,6 +205,7 @@ func (a *Allocator) Complete(gr Grant) {
 		return
 	}
 	switch {
+	case g.runs != nil:
 	case g.state == Active && !g.opening && g.granted == g.capacity && g.inflight == 0:
 		a.leaveLocked(gr.Slot, g, Full)
 		a.notifyLocked()
@@ -189,7 +217,8 @@ func (a *Allocator) Complete(gr Grant) {
 
 // Fail says that the grant's append failed. Its bytes are reserved again, since the caller
 // still owes them elsewhere (those of ClassRelocation are not), and lost in this block group,
-// which takes no more and waits in Closing to be finished.
+// which takes no more and waits in Closing to be finished. A conventional block group goes on; its
+// bytes that failed are not granted again before Mended, and count as quarantined.
 func (a *Allocator) Fail(gr Grant) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -203,7 +232,10 @@ func (a *Allocator) Fail(gr Grant) {
 	if gr.Class.reserves() {
 		a.reserved += n
 	}
-	if g.state == Active {
+	switch {
+	case g.runs != nil:
+		g.bad += n
+	case g.state == Active:
 		a.leaveLocked(gr.Slot, g, Closing)
 	}
 	a.settleLocked(gr.Slot, g)

@@ -20,8 +20,9 @@ type script struct {
 
 // TestDecisions runs testdata. Commands:
 //
-//	new groups=N blocks=CAPACITY [last=CAPACITY] [reserve=N] [max=N] [spare=N]
-//	    input lines: SLOT STATE CLASS OFFSET LIVE, for block groups that are not empty
+//	new groups=N blocks=CAPACITY [last=CAPACITY] [conventional=N] [reserve=N] [max=N] [spare=N]
+//	    input lines: SLOT STATE CLASS OFFSET LIVE, for block groups that are not empty;
+//	    SLOT bits BITMAP, # a used block and . a free one, for conventional ones
 //	run
 //	    input lines: the calls, each echoed with its answer
 func TestDecisions(t *testing.T) {
@@ -50,7 +51,7 @@ func TestDecisions(t *testing.T) {
 }
 
 func (s *script) build(t *testing.T, d *datadriven.TestData) string {
-	var n, blocks, last, reserve, limit, spare int
+	var n, blocks, last, conventional, reserve, limit, spare int
 	d.ScanArgs(t, "groups", &n)
 	d.ScanArgs(t, "blocks", &blocks)
 	d.MaybeScanArgs(t, "last", &last)
@@ -60,7 +61,13 @@ func (s *script) build(t *testing.T, d *datadriven.TestData) string {
 	if last > 0 {
 		groups[n-1].Capacity = int64(last) * blk
 	}
-	o := Options{BlockGroups: groups, MaxActive: limit, RelocationActive: spare, Reserve: DefaultReserve(groups)}
+	if d.MaybeScanArgs(t, "conventional", &conventional) {
+		for i := range conventional {
+			groups[i].Conventional = true
+		}
+	}
+	bitmaps := map[uint32][]uint64{}
+	o := Options{Bitmaps: bitmaps, BlockGroups: groups, MaxActive: limit, RelocationActive: spare, Reserve: DefaultReserve(groups)}
 	if d.MaybeScanArgs(t, "reserve", &reserve) {
 		o.Reserve = int64(reserve) * blk
 	}
@@ -70,6 +77,11 @@ func (s *script) build(t *testing.T, d *datadriven.TestData) string {
 			continue
 		}
 		g := &groups[number(t, f[0])]
+		if f[1] == "bits" {
+			g.Live = int64(strings.Count(f[2], "#")) * blk
+			bitmaps[g.Slot] = bitsOf(f[2])
+			continue
+		}
 		g.State, g.Class = stateOf(t, f[1]), classOf(t, f[2])
 		g.AllocOffset, g.Live = number(t, f[3])*blk, number(t, f[4])*blk
 	}
@@ -95,9 +107,13 @@ func (s *script) call(t *testing.T, f []string) string {
 		}
 	case "unreserve":
 		s.a.Unreserve(num(1) * blk)
-	case "alloc":
+	case "alloc", "small":
 		before := s.a.Stats()
-		g, out := s.a.Allocate(classOf(t, arg(1)), num(2)*blk)
+		allocate := s.a.Allocate
+		if f[0] == "small" {
+			allocate = s.a.AllocateSmall
+		}
+		g, out := allocate(classOf(t, arg(1)), num(2)*blk)
 		after := s.a.Stats()
 		looked := fmt.Sprintf("examined %d", after.Examined-before.Examined)
 		if out != Granted {
@@ -107,7 +123,11 @@ func (s *script) call(t *testing.T, f []string) string {
 		if after.HintHits > before.HintHits {
 			looked += ", hint"
 		}
-		return fmt.Sprintf("grant %d: %d blocks in %d, %s", len(s.grants)-1, g.Length/blk, g.Slot, looked)
+		where := ""
+		if g.Conventional {
+			where = fmt.Sprintf(" at %d", g.Off/blk)
+		}
+		return fmt.Sprintf("grant %d: %d blocks in %d%s, %s", len(s.grants)-1, g.Length/blk, g.Slot, where, looked)
 	case "open":
 		b, ok := s.a.BeginOpen(classOf(t, arg(1)))
 		if !ok {
@@ -123,7 +143,38 @@ func (s *script) call(t *testing.T, f []string) string {
 	case "publish":
 		s.a.Publish(slot(), num(2)*blk)
 	case "discard":
-		s.a.Discard(slot(), num(2)*blk, has("rereserve"))
+		off := int64(0)
+		if len(f) > 3 && f[3] != "rereserve" {
+			off = num(3) * blk
+		}
+		s.a.Discard(slot(), off, num(2)*blk, has("rereserve"))
+	case "vacate":
+		s.a.Vacate(slot(), num(2)*blk, num(3)*blk)
+	case "mended":
+		s.a.Mended(slot(), num(2)*blk, num(3)*blk)
+	case "run", "hold":
+		find := s.a.FreeRun
+		if f[0] == "hold" {
+			find = s.a.HoldFree
+		}
+		off, n, ok := find(slot(), num(2)*blk, num(3)*blk, num(4)*blk, num(5)*blk)
+		if !ok {
+			return "none"
+		}
+		return fmt.Sprintf("%d blocks at %d", n/blk, off/blk)
+	case "bits":
+		return bitsIn(s.a, slot())
+	case "kinds":
+		var parts []string
+		for _, c := range s.a.ByClass() {
+			kind := "sequential"
+			if c.Conventional {
+				kind = "conventional"
+			}
+			parts = append(parts, fmt.Sprintf("%s %v %d: total=%d used=%d free=%d unusable=%d pending=%d quarantined=%d", kind, c.Class, c.BlockGroups,
+				c.Total/blk, c.Used/blk, c.Free/blk, c.Unusable/blk, c.Pending/blk, c.Quarantined/blk))
+		}
+		return strings.Join(parts, "; ")
 	case "free":
 		s.a.Free(slot(), num(2)*blk)
 	case "suspect":
@@ -195,6 +246,32 @@ func (s *script) usage() string {
 	return b.String()
 }
 
+// bitsOf reads a bitmap as testdata has it.
+func bitsOf(s string) []uint64 {
+	w := make([]uint64, (len(s)+63)/64)
+	for i, c := range s {
+		if c == '#' {
+			w[i/64] |= 1 << (i % 64)
+		}
+	}
+	return w
+}
+
+// bitsIn writes the bitmap of a conventional block group as testdata has it.
+func bitsIn(a *Allocator, slot uint32) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m := a.groups[slot].runs
+	b := make([]byte, m.blocks)
+	for i := range b {
+		b[i] = '#'
+		if at, n := m.next(i, i+1, 1); n == 1 && at == i {
+			b[i] = '.'
+		}
+	}
+	return string(b)
+}
+
 func number(t *testing.T, s string) int64 {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
@@ -223,6 +300,17 @@ func stateOf(t *testing.T, s string) State {
 	return 0
 }
 
+// checkFiled holds the place of a conventional block group in the index against its bitmap.
+func checkFiled(t interface{ Fatalf(string, ...any) }, a *Allocator, slot uint32, g *group) {
+	longest := g.runs.longest()
+	for i := range a.runs.orders {
+		in := g.state == Active && longest >= 1<<i && longest < 2<<i
+		if a.runs.orders[i].has(slot) != in {
+			t.Fatalf("block group %d with a run of %d is filed wrongly under order %d", slot, longest, i)
+		}
+	}
+}
+
 // checkBooks holds the sums against the block groups they were made of, and the identity.
 func checkBooks(t interface{ Fatalf(string, ...any) }, a *Allocator) {
 	u := a.Usage()
@@ -239,17 +327,25 @@ func checkBooks(t interface{ Fatalf(string, ...any) }, a *Allocator) {
 		t.Fatalf("over the budget: %+v", u)
 	}
 	var sum figures
+	var parts [classes][kinds]figures
 	active, listed, empty, dead := 0, 0, 0, 0
 	for i := range a.groups {
 		g := &a.groups[i]
 		f := g.figures()
+		if g.runs != nil {
+			checkFiled(t, a, uint32(i), g)
+			f.free = max(0, f.free) // may be below zero until Free has caught up with Vacate
+		}
 		if min(f.live, f.pending, f.free, f.unusable, f.quarantined, g.inflight, g.pending-g.inflight) < 0 {
 			t.Fatalf("block group %d: negative figure: %+v of %+v", i, f, *g)
 		}
+		f = g.figures()
 		if f.live+f.pending+f.free+f.unusable+f.quarantined != g.usable() {
 			t.Fatalf("block group %d: %+v does not add up to %d", i, f, g.usable())
 		}
 		sum.add(f, 1)
+		c, kind := g.part()
+		parts[c][kind].add(f, 1)
 		if g.holds {
 			active++
 		}
@@ -271,6 +367,9 @@ func checkBooks(t interface{ Fatalf(string, ...any) }, a *Allocator) {
 				t.Fatalf("block group %d is wrongly listed: %+v", s, *g)
 			}
 		}
+	}
+	if parts != a.parts {
+		t.Fatalf("by class and kind %+v, kept %+v", parts, a.parts)
 	}
 	if sum != a.sum || active != a.active || listed != a.listed || inLists != listed ||
 		empty != a.empty.count || dead != a.dead.count {

@@ -21,12 +21,22 @@
 //	Empty -BeginOpen,FinishOpen-> Active -(every byte appended)-> Full -BeginReset-> Resetting -> Empty
 //	                                 \-Fail,Suspect-> Closing -Retire-> Full
 //	Full -Pin-> kept from being reset while its live parts are moved -Unpin-> as before
+//	Empty -HoldEmpty-> kept from being opened, its bytes free all the while -ReleaseEmpty-> as before
 //	any -Quarantine-> ReadOnly, Quarantined
 //
 // A block group holds an active slot of the device from BeginOpen until it is full, retired,
 // reset or quarantined. Its header block is not part of the usable bytes. Relocation has a slot
 // of its own beside those of data (Options.RelocationActive); without one, and where data holds
 // them all, it shares data's block groups.
+//
+// # Conventional block groups
+//
+// A conventional zone takes writes anywhere, so its block group has none of these states: it has a
+// bitmap. A grant is one free run of it; what is discarded is free at once, what is freed counts as
+// free at once and can be granted again when its owner says that nobody reads it any more (Vacate).
+// Any free block can be granted, so a promise of bytes holds however short the free runs are: more
+// grants come of it. Small data goes there first (AllocateSmall), other data when no sequential
+// block group has room. They hold no active slot.
 //
 // # The reserve
 //
@@ -39,7 +49,9 @@
 // # The cost
 //
 // Full block groups are never looked at. An allocation looks at the active ones with room, at
-// most as many as the budget, and at two empty ones at most; Stats counts them.
+// most as many as the budget, and at two empty ones at most; Stats counts them. Conventional ones
+// are found by the length of their longest free run: at most four are looked at, and one way down a tree
+// over the bitmap.
 //
 // # After a crash
 //

@@ -73,7 +73,12 @@ func (s State) String() string {
 type BlockGroup struct {
 	Slot uint32
 	Zone int
-	// Capacity includes the header block; at least two blocks.
+	// Conventional: on a conventional zone, which is written anywhere. It has no header, no
+	// alloc offset, no class of its own and no unusable bytes; it is never opened, closed,
+	// finished or reset. Its state is Empty, Active or Full by what is in it, or that of a zone
+	// that failed.
+	Conventional bool
+	// Capacity includes the header block, where there is one; at least one block besides.
 	Capacity int64
 	// AllocOffset is the header and everything granted since the last reset; 0 if the header
 	// has not been written. For New it is where the next append lands (the write pointer).
@@ -109,12 +114,25 @@ type group struct {
 	state      State
 	opening    bool // Active, header not yet written
 	holds      bool // counts against the active budget
+	held       bool // Empty, and kept from being opened
+
+	runs  *runMap // of a conventional block group, else nil; its state is Active until it fails
+	bad   int64   // bytes of it that failed to be written, and not Mended since
+	order int     // in runIndex: 1 + the order of its longest run; 0: it is not there
 }
 
-func (g *group) usable() int64 { return g.capacity - HeaderSize }
+func (g *group) usable() int64 {
+	if g.runs != nil {
+		return g.capacity
+	}
+	return g.capacity - HeaderSize
+}
 
 // room is how many bytes could still be granted here, now or after opening it.
 func (g *group) room() int64 {
+	if g.runs != nil {
+		return 0 // takes no appends
+	}
 	switch g.state {
 	case Empty:
 		return g.usable()
@@ -133,10 +151,17 @@ type figures struct {
 	live, pending, free, unusable, quarantined, reclaimable int64
 	empty                                                   int64 // the part of free in Empty ones
 	tails, failed                                           int64 // parts of unusable
+	groups                                                  int64 // how many block groups
+
+	conventional kindFigures // the part in conventional ones
+	ready        int64       // what those could be granted at once
 }
 
 func (g *group) figures() figures {
-	f := figures{live: g.live, pending: g.pending}
+	if g.runs != nil {
+		return g.conventionalFigures()
+	}
+	f := figures{live: g.live, pending: g.pending, groups: 1}
 	rest := g.usable() - g.live - g.pending
 	if g.state == ReadOnly || g.state == Quarantined {
 		f.quarantined = rest
@@ -166,9 +191,22 @@ func (f *figures) add(o figures, sign int64) {
 	f.empty += sign * o.empty
 	f.tails += sign * o.tails
 	f.failed += sign * o.failed
+	f.ready += sign * o.ready
+	f.groups += sign * o.groups
+	c, oc := &f.conventional, &o.conventional
+	c.live += sign * oc.live
+	c.pending += sign * oc.pending
+	c.free += sign * oc.free
+	c.quarantined += sign * oc.quarantined
 }
 
 func (g *group) describe(slot uint32) BlockGroup {
+	if g.runs != nil {
+		return BlockGroup{
+			Slot: slot, Zone: g.zone, Conventional: true, Capacity: g.capacity, Live: g.live,
+			Generation: g.generation, Class: g.class, State: g.conventionalState(), Pending: g.pending,
+		}
+	}
 	return BlockGroup{
 		Slot: slot, Zone: g.zone, Capacity: g.capacity, AllocOffset: g.granted, Live: g.live,
 		Generation: g.generation, Class: g.class, State: g.state,

@@ -101,7 +101,7 @@ func (a *Allocator) Retire(slot uint32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	g := a.lookupLocked(slot)
-	if g == nil || g.state != Closing && g.state != Active {
+	if g == nil || g.runs != nil || g.state != Closing && g.state != Active {
 		return
 	}
 	a.unsettleLocked(g)
@@ -112,7 +112,8 @@ func (a *Allocator) Retire(slot uint32) {
 }
 
 // Suspect takes an Active block group out of allocation: something appended to it may be lost.
-// It waits in Closing to be finished. Other states are left as they are: they take no appends.
+// It waits in Closing to be finished. Other states are left as they are: they take no appends. So
+// are conventional ones: what was written there can be written again elsewhere, or there.
 func (a *Allocator) Suspect(slot uint32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -133,7 +134,7 @@ func (a *Allocator) SuspectAll() {
 }
 
 func (a *Allocator) suspectLocked(slot uint32, g *group) {
-	if g.state != Active {
+	if g.state != Active || g.runs != nil {
 		return
 	}
 	a.unsettleLocked(g)

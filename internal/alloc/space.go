@@ -65,7 +65,7 @@ func (a *Allocator) Publish(slot uint32, n int64) {
 }
 
 // account changes the books of a block group by f, which holds mu, and wakes who waits for space
-// if nothing live or pending is left in it.
+// if nothing live or pending is left in it, or it may have become free.
 func (a *Allocator) account(slot uint32, f func(g *group)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,19 +76,23 @@ func (a *Allocator) account(slot uint32, f func(g *group)) {
 	a.unsettleLocked(g)
 	f(g)
 	a.settleLocked(slot, g)
-	if g.idle() {
+	if g.idle() || g.runs != nil {
 		a.notifyLocked()
 	}
 }
 
-// Discard says that n pending bytes, appended, will never be published: they are unusable.
+// Discard says that n pending bytes at off, appended or written, will never be published: they are
+// unusable, in a conventional block group free. off, bytes from the zone's start, counts there only.
 // rereserve: the caller owes them elsewhere, so they count as reserved again, whether or not
 // there is room (Usage.Deficit).
-func (a *Allocator) Discard(slot uint32, n int64, rereserve bool) {
+func (a *Allocator) Discard(slot uint32, off, n int64, rereserve bool) {
 	a.account(slot, func(g *group) {
 		n = a.takeLocked(n, g.pending-g.inflight)
 		g.pending -= n
 		g.failed += n
+		if g.runs != nil {
+			a.vacateLocked(g, off, n) // no read can know of them
+		}
 		if rereserve {
 			a.reserved += n
 		}
@@ -96,7 +100,8 @@ func (a *Allocator) Discard(slot uint32, n int64, rereserve bool) {
 }
 
 // Free says that n live bytes are dead: the transaction that dropped the last reference to
-// them is durable. They are unusable until the block group is reset.
+// them is durable. They are unusable until the block group is reset; in a conventional one they are
+// free, and can be granted again after Vacate.
 func (a *Allocator) Free(slot uint32, n int64) {
 	a.account(slot, func(g *group) { g.live -= a.takeLocked(n, g.live) })
 }

@@ -202,7 +202,8 @@ type ZoneInfo struct {
 	Live        int64
 	Unusable    int64
 	Quarantined bool
-	Use         string // "data", "label", "conventional"
+	// Use is "data" with a block group on it, "label", "conventional" for one that is left unused.
+	Use string
 }
 
 // Condition is something that is wrong now.

@@ -14,6 +14,9 @@ import (
 // checkWindow is the most bytes of data read at once.
 const checkWindow = 1 << 20
 
+// maxNamed is how many file ranges the report of a bad run of blocks names.
+const maxNamed = 8
+
 // dataCheck reads stored blocks in address order, neighbouring extents in one request.
 type dataCheck struct {
 	*check
@@ -114,13 +117,19 @@ func (d *dataCheck) verify() {
 func (d *dataCheck) spoiled(addr extent.Addr, blocks int64, why string) {
 	end := addr + extent.Addr(blocks*extent.BlockSize)
 	var files []string
+	more := 0
 	for _, x := range d.xs {
 		if x.Addr >= end || x.End() <= addr {
 			continue
 		}
 		_ = d.tx.BackRefs(x.Addr, min(end, x.End()), func(r store.BackRef) bool {
-			if from := max(addr, r.Addr); from < min(end, r.Addr+extent.Addr(r.Stored)) {
-				files = append(files, d.fileRange(r, from, min(end, r.Addr+extent.Addr(r.Stored))))
+			from, to := max(addr, r.Addr), min(end, r.Addr+extent.Addr(r.Stored))
+			switch {
+			case from >= to:
+			case len(files) == maxNamed:
+				more++ // thousands of clones may share a block
+			default:
+				files = append(files, d.fileRange(r, from, to))
 			}
 			return true
 		})
@@ -128,6 +137,9 @@ func (d *dataCheck) spoiled(addr extent.Addr, blocks int64, why string) {
 	msg := fmt.Sprintf("block %s", why)
 	if blocks > 1 {
 		msg = fmt.Sprintf("%d blocks are bad; the first %s", blocks, why)
+	}
+	if more > 0 {
+		files = append(files, fmt.Sprintf("and %d more", more))
 	}
 	object := fmt.Sprintf("zone %d offset %d", d.group.zone, int64(addr)%d.geo.ZoneSize)
 	d.problem(object, "%s: %s", msg, strings.Join(files, ", "))

@@ -55,8 +55,8 @@ func (c *check) blockGroups(ctx context.Context, tx *store.Tx) error {
 		switch zi := c.zones[z]; {
 		case int(z) == a || int(z) == b:
 			c.problem(object, "it lies on zone %d, which holds labels", z)
-		case zi.Condition == zone.NotWP:
-			c.problem(object, "it lies on zone %d, which is conventional", z)
+		case c.geo.IsSequential(int(z)) == (g.Kind == store.KindConventional):
+			c.problem(object, "it is of kind %d and lies on zone %d, which is of the other kind", g.Kind, z)
 		case g.Capacity > zi.Capacity:
 			c.problem(object, "its capacity is %d, that of zone %d is %d", g.Capacity, z, zi.Capacity)
 		default:
@@ -79,7 +79,8 @@ func (c *check) cutShort(object string, err error) error {
 // blockGroup holds a block group against its zone. Of a write pointer there are four cases: it is
 // at alloc_offset; ahead of it, over bytes that no commit knows, which are unusable; behind it with
 // nothing living above, after a reset or a lost append whose record did not follow; behind it with
-// data above, which is lost. Only the last is wrong.
+// data above, which is lost. Only the last is wrong. A conventional zone has none: its bitmap is
+// held against the extents with the metadata.
 func (c *check) blockGroup(tx *store.Tx, g store.BlockGroup, z zone.Zone, buf []byte) error {
 	object := fmt.Sprintf("zone %d", z.Index)
 	base := extent.Addr(int64(g.Slot) * c.geo.ZoneSize)
@@ -92,7 +93,7 @@ func (c *check) blockGroup(tx *store.Tx, g store.BlockGroup, z zone.Zone, buf []
 		end = int64(last.End() - base)
 	}
 	wp := min(z.WP, g.Capacity)
-	if z.Condition == zone.Full {
+	if z.Condition == zone.Full || g.Kind == store.KindConventional {
 		wp = g.Capacity
 	}
 	switch z.Condition {
@@ -109,8 +110,8 @@ func (c *check) blockGroup(tx *store.Tx, g store.BlockGroup, z zone.Zone, buf []
 		c.problem(object, "its write pointer is at %d, but data lies up to %d in block group %d (alloc_offset %d): what is above is lost", wp, end, g.Slot, g.AllocOffset)
 	}
 	c.groups[g.Slot] = checkedGroup{zone: z.Index, readable: wp}
-	if wp < extent.BlockSize {
-		return nil // said above
+	if wp < extent.BlockSize || g.Kind == store.KindConventional {
+		return nil // said above, or without a header
 	}
 	if err := c.o.Device.ReadAt(z.Index, 0, buf); err != nil {
 		c.problem(object, "its header cannot be read: %v", err)

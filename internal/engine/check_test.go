@@ -381,7 +381,7 @@ func relabel(b *bench, edit func(*label.Label)) {
 	}
 }
 
-// A conventional zone has no write pointer, so a block group on one says nothing of its data.
+// A block group on a zone of the other kind would have its data written over, or appended nowhere.
 func TestCheckConventional(t *testing.T) {
 	g := zone.Geometry{Dialect: zone.SMR, ZoneSize: 1 << 20, ZoneCapacity: 1 << 20, Zones: 20, Conventional: 4, MaxOpen: 4}
 	b := newBench(t, g, Options{})
@@ -389,12 +389,16 @@ func TestCheckConventional(t *testing.T) {
 	b.shut()
 	b.checkClean()
 	b.change(func(tx *store.Tx) error {
-		bg, err := tx.BlockGroup(7)
-		bg.Places = []store.Place{{Zone: 2}}
-		return errors.Join(err, tx.PutBlockGroup(bg))
+		two, err := tx.BlockGroup(2)
+		seven, err7 := tx.BlockGroup(7)
+		two.Places, seven.Places = seven.Places, two.Places
+		return errors.Join(err, err7, tx.PutBlockGroup(two), tx.PutBlockGroup(seven))
 	})
-	if found := b.check(false); len(found) != 1 || !strings.Contains(found[0], "zone 2, which is conventional") {
-		t.Errorf("found %q", found)
+	found := strings.Join(b.check(false), "\n")
+	for _, want := range []string{"block group 2: it is of kind 2 and lies on zone 9", "block group 7: it is of kind 1 and lies on zone 2"} {
+		if !strings.Contains(found, want) {
+			t.Errorf("found %q, and not %q", found, want)
+		}
 	}
 }
 

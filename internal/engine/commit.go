@@ -20,6 +20,7 @@ const mostPublished = 1024
 type publication struct {
 	files   []*filePublication
 	records map[uint32]bgRecord // block groups reset or opened since the last commit
+	trimmed trimMarks           // what was given back to the device before the flush
 }
 
 type filePublication struct {
@@ -36,8 +37,11 @@ type filePublication struct {
 func (e *Engine) beforeCommit() (store.Change, func(error), error) {
 	moved := e.rc.appended.Load()
 	p := e.collectPlaced(false)
-	if p.appended() || moved > e.rc.flushed {
+	marks := e.trimmed.take()
+	if p.appended() || moved > e.rc.flushed || !marks.empty() {
 		if err := e.flush(); err != nil {
+			e.trimmed.forget(marks)
+			marks = trimMarks{}
 			e.suspect(err)
 			p = e.collectAgain(p) // inline data needs no device, all else the next flush
 		}
@@ -46,9 +50,10 @@ func (e *Engine) beforeCommit() (store.Change, func(error), error) {
 	for e.dropLost() {
 		p = e.collectAgain(p)
 	}
-	p.records = e.takeRecords()
+	p.records, p.trimmed = e.takeRecords(), marks
 	for _, fp := range p.files {
 		e.holdBack(fp)
+		e.giveUpStranded(fp)
 	}
 	return func(tx *store.Tx) error { return e.publish(tx, p) }, func(err error) { e.published(p, err) }, nil
 }
@@ -140,9 +145,30 @@ func (e *Engine) holdBack(fp *filePublication) {
 	}
 }
 
+// giveUpStranded gives up the ranges of a file that are held back by one that could not be made
+// durable, if a cut waits for them: they could not be durable before that one.
+func (e *Engine) giveUpStranded(fp *filePublication) {
+	f := fp.f
+	f.mu.Lock()
+	cause := f.failedErrorLocked()
+	var stranded []*ordered
+	if f.mu.draining && cause != nil && len(fp.ranges) == 0 && f.dirty.Bytes() == 0 &&
+		!slices.ContainsFunc(f.mu.queue, func(o *ordered) bool { return o.state != placed }) {
+		stranded = slices.Clone(f.mu.queue)
+	}
+	f.mu.Unlock()
+	for _, o := range stranded {
+		e.unplace(o)
+		e.giveUp(o, cause)
+	}
+}
+
 // publish puts the publication into the transaction.
 func (e *Engine) publish(tx *store.Tx, p *publication) error {
 	if err := e.putRecords(tx, p.records); err != nil {
+		return err
+	}
+	if err := p.trimmed.put(tx); err != nil {
 		return err
 	}
 	if err := e.extendIDs(tx); err != nil {
@@ -253,7 +279,7 @@ func (e *Engine) published(p *publication, err error) {
 		for _, o := range fp.ranges {
 			for _, x := range o.out.extents {
 				if fp.gone {
-					e.al.Discard(x.slot, x.Blocks*extent.BlockSize, false)
+					e.discard(x, false)
 				} else {
 					e.al.Publish(x.slot, x.Blocks*extent.BlockSize)
 				}
@@ -284,7 +310,9 @@ func (e *Engine) published(p *publication, err error) {
 			f.pending.Forget(o.rng.Off, o.rng.End(), o.rng.MaxSeq)
 			o.rng.Release()
 		}
-		f.refreshLocked()
+		if len(fp.ranges) > 0 { // else a waiter would wake, kick and be woken again, without an end
+			f.refreshLocked()
+		}
 		f.mu.Unlock()
 		e.settle(f)
 		if more {
@@ -319,6 +347,11 @@ func (p *publishError) Unwrap() error { return p.err }
 // store takes no more changes, unless only room was lacking or one file is to blame.
 func (e *Engine) putBack(p *publication, err error) {
 	e.returnRecords(p.records)
+	if errdefs.Is(err, errdefs.NoSpace) {
+		e.trimmed.forget(p.trimmed) // data that was promised room comes first
+	} else {
+		e.trimmed.untake(p.trimmed)
+	}
 	var bad *publishError
 	switch {
 	case errdefs.Is(err, errdefs.NoSpace):

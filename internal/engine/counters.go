@@ -8,7 +8,7 @@ type counters struct {
 	extents, chunks, inlined              atomic.Uint64
 	commits, syncs, flushes               atomic.Uint64
 	appendErrors, flushErrors, readErrors atomic.Uint64
-	corruptions                           atomic.Uint64
+	corruptions, trims, discardBatches    atomic.Uint64
 	rangesInFlight                        atomic.Int64
 }
 
@@ -30,6 +30,12 @@ func (e *Engine) Counters() map[string]uint64 {
 		"peak_active_zones":             uint64(d.PeakActive),
 		"zones_refused_too_many_open":   d.RefusedTooManyOpen,
 		"zones_refused_too_many_active": d.RefusedTooManyActive,
+		"trims":                         c.trims.Load(),
+		"discard_commands":              d.Discards,
+		"discard_batches":               c.discardBatches.Load(),
+		"discard_ranges":                d.DiscardRanges,
+		"discarded_bytes":               d.DiscardedBytes,
+		"zones_released":                d.Releases,
 		"delalloc_ranges":               dl.Ranges.Load(),
 		"delalloc_range_bytes":          dl.RangeBytes.Load(),
 		"delalloc_largest_range":        uint64(dl.LargestRange.Load()),
@@ -59,6 +65,7 @@ func (e *Engine) Counters() map[string]uint64 {
 		"reclaim_bad_blocks":            e.rc.badBlocks.Load(),
 		"space_waits":                   e.rc.spaceWaits.Load(),
 		"allocator_mismatches":          a.Mismatches,
+		"device_writes":                 d.Writes,
 		"dirty_memory_bytes":            uint64(e.arena.InUse()),
 		"dirty_memory_peak_bytes":       uint64(e.arena.Peak()),
 	}

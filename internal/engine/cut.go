@@ -24,10 +24,35 @@ func (e *Engine) doFreeing(change func(tx *store.Tx, batch int) error) error {
 	}
 }
 
+// untilRoom is doFreeing for who cannot go back: while the metadata's disk is full it tries again.
+func (e *Engine) untilRoom(change func(tx *store.Tx, batch int) error) error {
+	for {
+		err := e.doFreeing(change)
+		if !errdefs.Is(err, errdefs.NoSpace) {
+			return err
+		}
+		if err := e.awaitTick(err); err != nil {
+			return err
+		}
+	}
+}
+
+// awaitTick waits before another try of what failed with err, which it returns if there can be none.
+func (e *Engine) awaitTick(err error) error {
+	select {
+	case <-e.spaceTick():
+		return nil
+	case <-e.broken:
+	case <-e.stop:
+	}
+	return err
+}
+
 func roundUpSize(n int64) int64 { return extent.RoundUp(n) }
 
 // Truncate sets a file's size, durably: what is cut off is gone, what is added is a hole. It
-// needs no space, so it works on a full store.
+// needs no space, so it works on a full store. If ctx ends while it is under way, it is seen through
+// all the same, and reads and writes of the file wait for it.
 func (e *Engine) Truncate(ctx context.Context, name string, size int64, cond Preconditions) (File, Freed, error) {
 	const op = "engine.Truncate"
 	if size < 0 || size > extent.MaxFileSize {
@@ -42,7 +67,7 @@ func (e *Engine) Truncate(ctx context.Context, name string, size int64, cond Pre
 }
 
 // Deallocate punches a hole, durably. The size stays; bytes past it are not touched. It needs
-// no space, so it works on a full store. A crash during the punch of a very large range may
+// no space, so it works on a full store. ctx is as for Truncate. A crash during the punch of a very large range may
 // leave a part of it punched.
 func (e *Engine) Deallocate(ctx context.Context, name string, off, length int64, cond Preconditions) (File, Freed, error) {
 	const op = "engine.Deallocate"
@@ -77,31 +102,43 @@ func (e *Engine) cutFile(ctx context.Context, op, name string, cond Precondition
 	if err := f.lockWrite(ctx); err != nil {
 		return File{}, Freed{}, err
 	}
-	defer f.unlockWrite()
 	info, err := e.describe(f)
 	if err == nil {
 		err = checkIf(op, cond, info)
 	}
+	var p cutPlan
+	if err == nil {
+		p, err = plan(f, info.Size)
+	}
+	if err == nil {
+		err = f.cut.Acquire(ctx, cutAlone)
+	}
 	if err != nil {
+		f.unlockWrite()
 		return File{}, Freed{}, err
 	}
-	p, err := plan(f, info.Size)
-	if err != nil {
-		return File{}, Freed{}, err
+	// From here on it is seen through, caller or not: half a cut must not be left in memory.
+	done := make(chan struct{})
+	var out File
+	var freed Freed
+	e.files.get(f.id) // one more reference
+	e.spawn(func() {
+		defer close(done)
+		defer e.release(f)
+		freed, err = e.cutLockedOut(f, p, info.Size)
+		f.cut.Release(cutAlone)
+		if err == nil {
+			e.orphanKick.set()
+			out, err = e.describe(f)
+		}
+		f.unlockWrite()
+	})
+	select {
+	case <-done:
+		return out, freed, err
+	case <-ctx.Done():
+		return File{}, Freed{}, ctx.Err()
 	}
-	if err := f.cut.Acquire(ctx, cutAlone); err != nil {
-		return File{}, Freed{}, err
-	}
-	// From here on it is seen through: half a cut must not be left in memory because a caller
-	// went away.
-	freed, err := e.cutLockedOut(f, p, info.Size)
-	f.cut.Release(cutAlone)
-	if err != nil {
-		return File{}, Freed{}, err
-	}
-	e.orphanKick.set()
-	out, err := e.describe(f)
-	return out, freed, err
 }
 
 // cutLockedOut carries the plan out on a file of the old size; readers and writers are locked
@@ -111,15 +148,17 @@ func (e *Engine) cutLockedOut(f *file, p cutPlan, old int64) (Freed, error) {
 	if !p.grow && p.off < p.end {
 		dropped = e.cutMemory(f, p)
 	}
+	defer e.cutOver(f)
 	if err := e.drain(f); err != nil {
 		return Freed{}, err
 	}
+	size, failed := e.sizeAfterCut(f, p)
 	freed := Freed{FreedBytes: dropped}
 	generation := e.nextGeneration()
 	next := p.off
 	for off, first, done := p.off, true, false; !done; off, first = next, false {
 		var d store.Delta
-		err := e.doFreeing(func(tx *store.Tx, batch int) error {
+		err := e.untilRoom(func(tx *store.Tx, batch int) error {
 			n, err := tx.Node(f.id)
 			if err != nil {
 				return err
@@ -136,7 +175,7 @@ func (e *Engine) cutLockedOut(f *file, p cutPlan, old int64) (Freed, error) {
 			if err != nil {
 				return err
 			}
-			n.Size, n.Generation, n.Updated, n.ContentCRC = p.size, uint64(generation), e.o.Now().UnixNano(), nil
+			n.Size, n.Generation, n.Updated, n.ContentCRC = size, uint64(generation), e.o.Now().UnixNano(), nil
 			return tx.PutNode(n)
 		})
 		if err != nil {
@@ -148,16 +187,44 @@ func (e *Engine) cutLockedOut(f *file, p cutPlan, old int64) (Freed, error) {
 		freed.FreedBytes += d.FreedBytes
 	}
 	f.mu.Lock()
-	f.mu.size, f.mu.durable, f.mu.marks = p.size, p.size, nil
+	f.mu.size, f.mu.durable, f.mu.marks = p.size, size, nil
+	if size < p.size {
+		f.mu.marks = []sizeMark{{f.mu.seq, p.size}}
+	}
 	f.mu.generation, f.mu.updated, f.mu.contentValid = generation, e.o.Now(), false
 	f.mu.inlineLen, f.mu.inlineRecord = min(f.mu.inlineLen, p.size), min(f.mu.inlineRecord, p.size)
 	if !p.grow && len(f.mu.failed) > 0 {
 		f.pending.Zero(p.off, min(p.end, extent.RoundUp(old)))
 	}
-	f.refreshLocked()
 	f.mu.Unlock()
 	e.resetKick.set()
-	return freed, nil
+	return freed, failed
+}
+
+// cutOver says that what a cut has dropped is not waited for any more.
+func (e *Engine) cutOver(f *file) {
+	f.mu.Lock()
+	f.mu.cutLow = 0
+	f.refreshLocked()
+	f.mu.Unlock()
+	e.settle(f)
+}
+
+// sizeAfterCut returns the size to put on record: what the plan asks for, but where a part of the
+// file could not be made durable no more than is on record already, or a crash would show a hole
+// where that part was. Then the error is its, for the size is not durable either. The caller holds
+// the write token, and nothing of the file is in memory but what failed.
+func (e *Engine) sizeAfterCut(f *file, p cutPlan) (size int64, failed error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if start, end := extent.RoundUp(p.off), extent.RoundDown(p.end); !p.grow && start < end {
+		e.unreserve(e.overlayFailedLocked(f, start, end)) // it has failed since the cut of the memory
+	}
+	size = p.size
+	if err := f.failedErrorLocked(); err != nil && size > f.mu.durable {
+		return f.mu.durable, err
+	}
+	return size, nil
 }
 
 // cutMemory drops what is dirty in the range, so that it need not be written to be cut, and
@@ -177,6 +244,7 @@ func (e *Engine) cutMemory(f *file, p cutPlan) (dropped int64) {
 		}
 	}
 	if from := max(start, extent.RoundUp(record)); from < end {
+		f.mu.cutLow, _ = f.dirty.MinSeq()
 		dropped = f.dirty.Drop(from, end)
 	}
 	if start < end {
@@ -208,20 +276,35 @@ func (e *Engine) cutMemory(f *file, p cutPlan) (dropped int64) {
 // drain waits until nothing of the file is in memory but what could not be made durable. The
 // caller holds the write token.
 func (e *Engine) drain(f *file) error {
+	f.setDraining(true)
+	defer f.setDraining(false)
 	for {
 		f.mu.Lock()
 		upTo, busy, err := f.mu.seq, f.dirty.Bytes() > 0 || len(f.mu.queue) > 0, f.mu.commitErr
 		f.mu.Unlock()
-		if !busy || err != nil {
+		switch {
+		case !busy:
+			return nil
+		case errdefs.Is(err, errdefs.NoSpace): // the metadata's disk is full
+			if err := e.awaitTick(err); err != nil {
+				return err
+			}
+		case err != nil:
 			return err
 		}
-		if err := e.waitPlaced(context.Background(), f, upTo); err != nil && !errdefs.Is(err, errdefs.Device) {
+		if err := e.waitPlaced(context.Background(), f, upTo, true); err != nil && !errdefs.Is(err, errdefs.Device) {
 			return err
 		}
-		if err := e.flushCommits(); err != nil {
+		if err := e.flushCommits(); err != nil && !errdefs.Is(err, errdefs.NoSpace) {
 			return err
 		}
 	}
+}
+
+func (f *file) setDraining(on bool) {
+	f.mu.Lock()
+	f.mu.draining = on
+	f.mu.Unlock()
 }
 
 // cutRecord cuts the plan's range out of the file's mappings and inline data.

@@ -13,6 +13,10 @@
 // size never passes data that is not committed. Write pointers are held against the block groups at
 // open, and what does not agree is mended or named (recover.go).
 //
+// On conventional zones the order is the same with writes in place of appends (conventional.go): data
+// goes only to blocks that nothing on record refers to, and a block becomes such a one when the commit
+// that freed it is durable and the reads that began before it have ended.
+//
 // Space comes back by moving live data together (reclaim*.go; docs/format.md 2.11). The order: what
 // is live in a block group is looked up, read and verified, with the block group pinned, so that no
 // address in it can come to mean other data; it is appended as it is stored to a block group of
@@ -26,7 +30,7 @@
 // It leaves to others: decisions about space (alloc), the index of dirty ranges (delalloc), the
 // record formats (store), the rules of devices (zone), and the wire (server).
 //
-// Locks, outermost first: a file's write token (one writer, truncate or punch at a time; held
+// Locks, outermost first: a file's write token (one writer, truncate, punch or clone at a time; held
 // over device I/O), its cut lock (readers share it for one window, truncate and punch take
 // it alone), its mutex (short, never held over I/O), the file table's mutex. The group
 // commit's goroutine takes only the last two.

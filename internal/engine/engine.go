@@ -66,7 +66,10 @@ type Engine struct {
 		sync.Mutex
 		m map[uint32]bgRecord
 	}
-	ids struct {
+	freed   freedRuns
+	trimmed trimmed
+	trims   trims
+	ids     struct {
 		sync.Mutex
 		next uint64
 	}
@@ -87,7 +90,7 @@ type Engine struct {
 
 	publishMax int // most ranges a commit publishes, 0: any number; of the group commit's goroutine
 
-	flushKick, pressure, orphanKick, resetKick kick
+	flushKick, pressure, orphanKick, resetKick, vacateKick kick
 
 	count counters
 	cond  conditions
@@ -142,7 +145,8 @@ func (e *Engine) open(ctx context.Context) error {
 	e.readSem = make(chan struct{}, maxReads)
 	e.placeSem = semaphore.NewWeighted(placeBytes)
 	e.memTurn, e.openTurn, e.retireTurn = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
-	e.flushKick, e.pressure, e.orphanKick, e.resetKick = newKick(), newKick(), newKick(), newKick()
+	e.flushKick, e.pressure, e.orphanKick, e.resetKick, e.vacateKick = newKick(), newKick(), newKick(), newKick(), newKick()
+	e.trims.turn = make(chan struct{}, 1)
 	e.stop, e.halt, e.broken = make(chan struct{}), make(chan struct{}), make(chan struct{})
 	capacity := e.geo.ZoneCapacity
 	e.maxExtent = extent.MaxExtentSize(e.geo.AppendLimit, capacity-alloc.HeaderSize)
@@ -154,7 +158,7 @@ func (e *Engine) open(ctx context.Context) error {
 		}
 	}
 	var err error
-	e.st, err = store.Open(e.o.MetadataPath, store.Options{MaxBytes: e.o.MetadataLimit, NoSync: e.o.MetadataNoSync, Around: e.o.AroundCommit})
+	e.st, err = store.Open(e.o.MetadataPath, store.Options{MaxBytes: e.o.MetadataLimit, NoSync: e.o.MetadataNoSync, Around: e.o.AroundCommit, Freed: e.noteFreed})
 	if err != nil {
 		return err
 	}
@@ -166,7 +170,7 @@ func (e *Engine) open(ctx context.Context) error {
 	e.comp = compress.New()
 	e.pool = compress.NewPool(e.o.Workers)
 	e.group = store.NewGroup(e.st, store.GroupOptions{Before: e.o.before(e.beforeCommit)})
-	for _, run := range []func(){e.flusher, e.resetter, e.orphanWorker, e.reclaimRun} {
+	for _, run := range []func(){e.flusher, e.resetter, e.vacater, e.orphanWorker, e.reclaimRun} {
 		e.wg.Go(run)
 	}
 	e.orphanKick.set()

@@ -45,11 +45,15 @@ type file struct {
 		committed  uint64     // every write up to this one is durable
 		marks      []sizeMark // how size grew since the last commit, by seq
 		queue      []*ordered // taken and not committed, in the order of taking
-		inBatch    int        // the first so many of queue are in the transaction under way
-		failed     []*ordered // could not be made durable; sticky
-		commitErr  error      // of the last try to commit, while it lasts
-		inline     bool       // the record holds inline data, or will with the range in queue
-		inlineLen  int64      // of the inline data, in bytes of the file
+		// cutLow is the lowest sequence of what a cut under way has dropped from memory; 0: nothing.
+		// Until the cut is durable, that data is neither durable nor gone.
+		cutLow    uint64
+		draining  bool       // a cut waits until nothing is in memory but what has failed
+		inBatch   int        // the first so many of queue are in the transaction under way
+		failed    []*ordered // could not be made durable; sticky
+		commitErr error      // of the last try to commit, while it lasts
+		inline    bool       // the record holds inline data, or will with the range in queue
+		inlineLen int64      // of the inline data, in bytes of the file
 		// inlineRecord is how long inline data is on record: longer than 0 also while the same
 		// bytes are dirty, until the commit that replaces it.
 		inlineRecord int64
@@ -120,7 +124,15 @@ func (e *Engine) openFile(id uint64) (*file, error) {
 	case unnamed && n.WriteID == "":
 		return nil, errdefs.New(errdefs.NotFound, "", "engine.openFile", fmt.Sprintf("file #%d", id), "has been deleted")
 	}
-	f := e.newFile(id, e.codecOf(n))
+	f := e.loadedFile(n)
+	f.mu.staged, f.mu.writeID = unnamed, n.WriteID
+	t.add(f)
+	return f, nil
+}
+
+// loadedFile returns the file of a record, with nothing in memory.
+func (e *Engine) loadedFile(n store.Node) *file {
+	f := e.newFile(n.ID, e.codecOf(n))
 	f.mu.size, f.mu.durable = n.Size, n.Size
 	f.mu.generation = int64(n.Generation)
 	f.mu.updated = timeOf(n.Updated)
@@ -128,10 +140,8 @@ func (e *Engine) openFile(id uint64) (*file, error) {
 		f.mu.inline, f.mu.inlineLen, f.mu.inlineRecord = true, n.Inline.RawLen, n.Inline.RawLen
 	}
 	f.mu.persisted = true
-	f.mu.staged, f.mu.writeID = unnamed, n.WriteID
 	f.mu.contentValid = n.ContentCRC != nil
-	t.add(f)
-	return f, nil
+	return f
 }
 
 // get returns the file, if it is open, with one more reference.
@@ -178,7 +188,7 @@ func (e *Engine) isOpen(id uint64) bool {
 // settle keeps one reference to the file for as long as it has data in memory.
 func (e *Engine) settle(f *file) {
 	f.mu.Lock()
-	holds := f.dirty.Bytes() > 0 || len(f.mu.queue) > 0 || len(f.mu.failed) > 0
+	holds := f.dirty.Bytes() > 0 || len(f.mu.queue) > 0 || len(f.mu.failed) > 0 || f.mu.cutLow != 0
 	e.files.mu.Lock()
 	drop := f.busy && !holds
 	if holds && !f.busy {
@@ -240,6 +250,9 @@ func (f *file) wake() {
 // if all are.
 func (f *file) uncommittedLocked() (seq uint64, ok bool) {
 	seq, ok = f.dirty.MinSeq()
+	if low := f.mu.cutLow; low != 0 && (!ok || low < seq) {
+		seq, ok = low, true
+	}
 	for _, list := range [][]*ordered{f.mu.queue, f.mu.failed} {
 		for _, o := range list {
 			if !ok || o.rng.MinSeq < seq {

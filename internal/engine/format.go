@@ -15,10 +15,12 @@ import (
 )
 
 // The smallest device accepted (docs/format.md 1.1): two label zones, two of relocation reserve
-// and two for data, each of at least eight blocks.
+// and two for data; or, all conventional, two label zones and one for data. Each of at least eight
+// blocks.
 const (
-	MinSequentialZones = 6
-	MinZoneCapacity    = 8 * extent.BlockSize
+	MinSequentialZones   = 6
+	MinConventionalZones = 3
+	MinZoneCapacity      = 8 * extent.BlockSize
 )
 
 // FormatOptions describe a new store.
@@ -43,9 +45,11 @@ func CheckGeometry(g zone.Geometry) error {
 		return err
 	}
 	switch {
-	case g.NumSequential() == 0:
-		return errdefs.New(errdefs.Precondition, errdefs.ReasonConventionalOnly, op, "device", "all its zones are conventional: this version stores data in sequential zones only; use a zoned device with sequential zones")
-	case g.NumSequential() < MinSequentialZones:
+	case g.NumSequential() == 0 && g.Zones < MinConventionalZones:
+		return errdefs.New(errdefs.Precondition, errdefs.ReasonDeviceTooSmall, op, "device", fmt.Sprintf("it has %d zones, all of them conventional; at least %d are needed: 2 for labels, 1 for data", g.Zones, MinConventionalZones))
+	case g.Conventional > 0 && g.ZoneCapacity/extent.BlockSize > alloc.MaxConventionalBlocks:
+		return errdefs.New(errdefs.Precondition, "", op, "device", fmt.Sprintf("its conventional zones hold %d bytes; at most %d can be kept track of", g.ZoneCapacity, int64(alloc.MaxConventionalBlocks)*extent.BlockSize))
+	case g.NumSequential() > 0 && g.NumSequential() < MinSequentialZones:
 		return errdefs.New(errdefs.Precondition, errdefs.ReasonDeviceTooSmall, op, "device", fmt.Sprintf("it has %d sequential zones; at least %d are needed: 2 for labels, 2 of reserve, 2 for data", g.NumSequential(), MinSequentialZones))
 	case g.ZoneCapacity < MinZoneCapacity:
 		return errdefs.New(errdefs.Precondition, errdefs.ReasonDeviceTooSmall, op, "device", fmt.Sprintf("its zones hold %d bytes; at least %d are needed", g.ZoneCapacity, MinZoneCapacity))
@@ -56,8 +60,8 @@ func CheckGeometry(g zone.Geometry) error {
 }
 
 // Format makes a new store: it resets every sequential zone, writes the label and then the
-// metadata file. It is done when the metadata file is there; a crash before leaves a device that can be formatted again.
-// Errors: DEVICE_TOO_SMALL, CONVENTIONAL_ONLY, IN_USE (holds a store, without Force), AlreadyExists.
+// metadata file. What conventional zones hold is left there and means nothing. It is done when the metadata file is there; a crash before leaves a device that can be formatted again.
+// Errors: DEVICE_TOO_SMALL, IN_USE (holds a store, without Force), AlreadyExists.
 func Format(o FormatOptions) error {
 	const op = "engine.Format"
 	g := o.Device.Geometry()
@@ -79,7 +83,8 @@ func Format(o FormatOptions) error {
 	}
 	var groups []store.BlockGroup
 	var books []alloc.BlockGroup
-	zones, err := o.Device.Report(g.Conventional, -1)
+	var features uint64
+	zones, err := o.Device.Report(0, -1)
 	if err != nil {
 		return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, op, "zone report", err)
 	}
@@ -92,16 +97,21 @@ func Format(o FormatOptions) error {
 		if capacity < MinZoneCapacity {
 			continue // a short last zone too small to be of use
 		}
-		if z.Condition != zone.Empty && z.Condition != zone.ReadOnly && z.Condition != zone.Offline {
+		bg := store.BlockGroup{
+			Slot: slot, Kind: store.KindSequential, Class: uint8(alloc.ClassData), Generation: 1, Capacity: capacity,
+			Places: []store.Place{{Device: 0, Zone: uint32(z.Index)}},
+		}
+		conventional := !g.IsSequential(z.Index)
+		if conventional {
+			bg.Kind = store.KindConventional
+			features |= store.FeatureConventional
+		} else if z.Condition != zone.Empty && z.Condition != zone.ReadOnly && z.Condition != zone.Offline {
 			if err := o.Device.Reset(z.Index); err != nil {
 				return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, op, fmt.Sprintf("reset of zone %d", z.Index), err)
 			}
 		}
-		groups = append(groups, store.BlockGroup{
-			Slot: slot, Kind: 1, Class: uint8(alloc.ClassData), Generation: 1, Capacity: capacity,
-			Places: []store.Place{{Device: 0, Zone: uint32(z.Index)}},
-		})
-		books = append(books, alloc.BlockGroup{Slot: slot, Zone: z.Index, Capacity: capacity, Generation: 1, State: alloc.Empty})
+		groups = append(groups, bg)
+		books = append(books, alloc.BlockGroup{Slot: slot, Zone: z.Index, Conventional: conventional, Capacity: capacity, Generation: 1, State: alloc.Empty})
 	}
 	if err := o.Device.Flush(); err != nil {
 		return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, op, "flush", err)
@@ -117,7 +127,7 @@ func Format(o FormatOptions) error {
 	limits.setDefaults(g)
 	return store.Create(o.MetadataPath, store.Init{
 		Superblock: store.Superblock{
-			FormatVersion: store.FormatVersion, StoreUUID: o.UUID, ZoneSize: g.ZoneSize, Created: o.Now().UnixNano(), StartCounter: 2,
+			FormatVersion: store.FormatVersion, Incompatible: features, StoreUUID: o.UUID, ZoneSize: g.ZoneSize, Created: o.Now().UnixNano(), StartCounter: 2,
 			NodeIDLimit: store.RootID + 1, DefaultCompression: o.Compression, RelocationReserve: alloc.DefaultReserve(books), Clean: true,
 		},
 		Devices: []store.Device{{

@@ -103,6 +103,9 @@ func (e *Engine) Usage() Usage {
 	return u
 }
 
+// Classes returns the account of space of each class and kind of block groups that there is.
+func (e *Engine) Classes() []alloc.ClassUsage { return e.al.ByClass() }
+
 // Totals is Usage with the files and extents counted and added up, as they are on record. The
 // metadata keeps the sums (store.Totals), so it costs one look-up however much is stored.
 func (e *Engine) Totals() (Usage, error) {
@@ -133,8 +136,6 @@ func (e *Engine) Zones(first, n int) ([]ZoneInfo, error) {
 		out[i] = ZoneInfo{Zone: z, Start: int64(z.Index) * e.geo.ZoneSize, BlockGroup: -1}
 		slot := sort.SearchInts(e.zones, z.Index)
 		switch {
-		case !e.geo.IsSequential(z.Index):
-			out[i].Use = "conventional"
 		case z.Index == a || z.Index == b:
 			out[i].Use = "label"
 		case slot < len(e.zones) && e.zones[slot] == z.Index:
@@ -142,6 +143,8 @@ func (e *Engine) Zones(first, n int) ([]ZoneInfo, error) {
 			out[i].Use, out[i].BlockGroup = "data", int64(slot)
 			out[i].Live, out[i].Unusable = g.Live, g.Unusable
 			out[i].Quarantined = g.State == alloc.Quarantined || g.State == alloc.ReadOnly
+		case !e.geo.IsSequential(z.Index):
+			out[i].Use = "conventional"
 		}
 	}
 	return out, nil

@@ -36,6 +36,11 @@ type keep struct{ zone.Device }
 
 func (keep) Close() error { return nil }
 
+// keepDiscarder is keep for a device that can discard.
+type keepDiscarder struct{ zone.Discarder }
+
+func (keepDiscarder) Close() error { return nil }
+
 // bench is a store under test: a device and a metadata file that outlive engines.
 type bench struct {
 	t    testing.TB
@@ -77,6 +82,9 @@ func newBenchOn(t testing.TB, dev zone.Device, o Options) *bench {
 func (b *bench) options() Options {
 	o := b.opts
 	o.Device, o.MetadataPath, o.MetadataNoSync = keep{b.dev}, b.meta, true
+	if d, ok := b.dev.(zone.Discarder); ok {
+		o.Device = keepDiscarder{d}
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -24,6 +24,7 @@ type ordered struct {
 	end      int64 // end of the range in file bytes; rng.End() is rounded up to the block
 	codec    extent.Codec
 	direct   bool  // placed inside Write
+	small    bool  // goes to conventional zones first
 	reserved int64 // bytes of reservation that the range holds, stored ones included
 	state    orderedState
 	redone   int      // failed flushes survived

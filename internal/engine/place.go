@@ -22,6 +22,7 @@ func (e *Engine) place(o *ordered) error {
 	if !o.direct && e.tryInline(o) {
 		return nil
 	}
+	o.small = e.prefersConventional(o)
 	o.sums = o.rng.Sums()
 	var err error
 	if o.codec == extent.CodecNone {
@@ -43,11 +44,22 @@ func (e *Engine) unplace(o *ordered) {
 	o.out.Lock()
 	defer o.out.Unlock()
 	for _, x := range o.out.extents {
-		e.al.Discard(x.slot, x.Blocks*extent.BlockSize, true)
+		e.discard(x, true)
 	}
 	o.out.extents, o.out.stored = nil, 0
 	o.inline = nil
 	e.resetKick.set()
+}
+
+// discard says that what was placed as x will never be published.
+func (e *Engine) discard(x placedExtent, rereserve bool) {
+	_, off := e.split(x.Addr)
+	n := x.Blocks * extent.BlockSize
+	if e.conventional(x.slot) {
+		// Before the blocks can be allocated, or trimmed, again.
+		e.trimmed.markRuns(x.slot, []extent.Range{{Off: off, End: off + n}}, false)
+	}
+	e.al.Discard(x.slot, off, n, rereserve)
 }
 
 // tryInline decides to keep a small file's data in its node: the range is all of the file, alone,
@@ -100,7 +112,7 @@ func (e *Engine) placeRaw(o *ordered) error {
 	var err error
 	for at, n := int64(0), o.rng.Len(); at < n; {
 		var grant alloc.Grant
-		if grant, err = e.allocate(min(n-at, e.maxExtent)); err != nil {
+		if grant, err = e.allocate(o.small, min(n-at, e.maxExtent)); err != nil {
 			break
 		}
 		from := at
@@ -122,7 +134,7 @@ func (e *Engine) placeRaw(o *ordered) error {
 // other zones where one refuses.
 func (e *Engine) appendRaw(o *ordered, at, n int64) error {
 	for tries := 0; n > 0; {
-		grant, err := e.allocate(min(n, e.maxExtent))
+		grant, err := e.allocate(o.small, min(n, e.maxExtent))
 		if err != nil {
 			return err
 		}
@@ -173,7 +185,7 @@ func (e *Engine) placeCompressed(o *ordered) error {
 
 // placeChunk compresses and appends n bytes of file data of the range from at.
 func (e *Engine) placeChunk(o *ordered, at, n int64, buf *compress.ChunkBuf) error {
-	src := trim(o.rng.Slice(o.rng.Off+at, extent.RoundUp(n)), n)
+	src := firstBytes(o.rng.Slice(o.rng.Off+at, extent.RoundUp(n)), n)
 	res, err := e.comp.Chunk(src, int(e.frameSize), o.codec, buf)
 	if err != nil {
 		return err
@@ -196,8 +208,8 @@ func (e *Engine) placeChunk(o *ordered, at, n int64, buf *compress.ChunkBuf) err
 }
 
 // appendFrames appends as many whole frames as one extent and one grant take, in one append.
-// A grant that ends inside a frame is the tail of a zone: it is filled with that frame's data
-// uncompressed, so that no block of a zone is lost, and the frame's rest follows raw. Answers
+// A grant that ends inside a frame is the tail of a zone or a short free run: it is filled with that
+// frame's data uncompressed, so that no block is lost, and the frame's rest follows raw. Answers
 // the frames done and their bytes of file data; with an error and none done, nothing was appended.
 func (e *Engine) appendFrames(o *ordered, at int64, res compress.ChunkResult) (done int, raw int64, err error) {
 	want := int64(0)
@@ -207,7 +219,7 @@ func (e *Engine) appendFrames(o *ordered, at int64, res compress.ChunkResult) (d
 		}
 		want += f.Blocks() * extent.BlockSize
 	}
-	grant, err := e.allocate(want)
+	grant, err := e.allocate(o.small, want)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -254,8 +266,8 @@ func (e *Engine) appendFrames(o *ordered, at int64, res compress.ChunkResult) (d
 	return done + 1, raw + int64(cut.Raw), err
 }
 
-// trim cuts the pieces to n bytes in total.
-func trim(pieces [][]byte, n int64) [][]byte {
+// firstBytes cuts the pieces to n bytes in total.
+func firstBytes(pieces [][]byte, n int64) [][]byte {
 	out := make([][]byte, 0, len(pieces))
 	for _, p := range pieces {
 		p = p[:min(int64(len(p)), n)]
@@ -268,12 +280,17 @@ func trim(pieces [][]byte, n int64) [][]byte {
 	return out
 }
 
-// allocate turns up to want reserved bytes into a grant in a block group whose zone is open and
-// has its header. It waits while active slots are on their way back.
-func (e *Engine) allocate(want int64) (alloc.Grant, error) {
+// allocate turns up to want reserved bytes into a grant in a block group whose zone, if it is
+// sequential, is open and has its header; small looks at conventional ones first. It waits while
+// active slots, or freed blocks, are on their way back.
+func (e *Engine) allocate(small bool, want int64) (alloc.Grant, error) {
+	ask := e.al.Allocate
+	if small {
+		ask = e.al.AllocateSmall
+	}
 	for tries := 0; ; {
 		changed := e.al.Changed()
-		grant, outcome := e.al.Allocate(alloc.ClassData, want)
+		grant, outcome := ask(alloc.ClassData, want)
 		switch outcome {
 		case alloc.Granted:
 			return grant, nil
@@ -284,7 +301,13 @@ func (e *Engine) allocate(want int64) (alloc.Grant, error) {
 				}
 			}
 		case alloc.Busy:
-			e.retireClosing()
+			if err := e.retireClosing(); err != nil {
+				// Nothing else will change the device's mind, so the tries are spaced by the tick.
+				if tries++; tries >= placeTries {
+					return alloc.Grant{}, err
+				}
+				changed = nil
+			}
 			e.resetKick.set() // short of space, there is more that is worth a reset
 			select {
 			case <-changed:
@@ -310,9 +333,16 @@ func (e *Engine) allocate(want int64) (alloc.Grant, error) {
 	}
 }
 
-// append appends a grant's bytes and answers where they lie.
+// append puts a grant's bytes on the device and answers where they lie: an append, or in a
+// conventional zone a write.
 func (e *Engine) append(g alloc.Grant, bufs [][]byte) (extent.Addr, error) {
-	off, err := e.dev.Append(g.Zone, bufs)
+	var off int64
+	var err error
+	if g.Conventional {
+		off, err = g.Off, e.dev.Write(g.Zone, g.Off, bufs)
+	} else {
+		off, err = e.dev.Append(g.Zone, bufs)
+	}
 	if err == nil {
 		e.al.Complete(g)
 		if e.closing.Load() {
@@ -323,6 +353,9 @@ func (e *Engine) append(g alloc.Grant, bufs [][]byte) (extent.Addr, error) {
 	}
 	e.al.Fail(g)
 	e.count.appendErrors.Add(1)
+	if g.Conventional {
+		e.writeFailed(g, err)
+	}
 	e.zoneFailed(g.Slot, g.Zone, err)
 	return 0, errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.append", fmt.Sprintf("zone %d", g.Zone), err)
 }
@@ -336,6 +369,7 @@ func (e *Engine) openBlockGroup(c alloc.Class) error {
 	if !ok {
 		return nil // somebody else opened one meanwhile
 	}
+	e.trimmed.opened(bg.Slot)
 	off, err := e.dev.Append(bg.Zone, [][]byte{e.header(bg)})
 	if err == nil && off != 0 {
 		err = errdefs.New(errdefs.Device, errdefs.ReasonDeviceIO, "engine.openBlockGroup", fmt.Sprintf("zone %d", bg.Zone), fmt.Sprintf("header landed at %d instead of 0", off))
@@ -353,7 +387,7 @@ func (e *Engine) openBlockGroup(c alloc.Class) error {
 }
 
 // zoneFailed handles a refused append: a zone that went read-only or offline is quarantined, any
-// other is finished, for its write pointer is not known any more.
+// other sequential one is finished, for its write pointer is not known any more.
 func (e *Engine) zoneFailed(slot uint32, z int, cause error) {
 	e.o.Logger.Warn("append failed; the data goes to another zone", "zone", z, "block_group", slot, "error", cause)
 	zs, err := e.dev.Report(z, 1)
@@ -381,26 +415,50 @@ func (e *Engine) quarantine(slot uint32, z int, readable bool, cause error) {
 	})
 }
 
+// finishedAnyway looks at a zone whose finish has failed: it may be full all the same, or have failed
+// for good, and then it is quarantined.
+func (e *Engine) finishedAnyway(slot uint32, z int, cause error) bool {
+	e.o.Logger.Warn("finish failed", "zone", z, "error", cause)
+	zs, err := e.dev.Report(z, 1)
+	if err != nil || len(zs) != 1 {
+		return false
+	}
+	switch zs[0].Condition {
+	case zone.Full:
+		return true
+	case zone.ReadOnly:
+		e.quarantine(slot, z, true, cause)
+	case zone.Offline:
+		e.quarantine(slot, z, false, cause)
+	}
+	return false
+}
+
 // retireClosing finishes the zones of block groups that left allocation early, as far as no append
 // to them is under way. The last append of each of the others wakes the resetter, which calls again.
-func (e *Engine) retireClosing() {
+// The error is of a zone that could not be finished, when none could.
+func (e *Engine) retireClosing() (stuck error) {
 	e.retireTurn <- struct{}{}
 	defer func() { <-e.retireTurn }()
 	e.closing.Store(true)
-	due := e.al.Closing()
+	due, retired := e.al.Closing(), false
 	for _, slot := range due {
 		z := e.zoneOf(slot)
 		if err := e.dev.Finish(z); err != nil {
-			e.o.Logger.Warn("finish failed", "zone", z, "error", err)
-			e.quarantine(slot, z, true, err)
-			continue
+			if !e.finishedAnyway(slot, z, err) {
+				stuck = errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.retireClosing", fmt.Sprintf("finish of zone %d", z), err)
+				continue // it holds its active slot, and so its place in the budget: another time
+			}
 		}
 		e.note(slot, bgRecord{finished: true})
 		e.al.Retire(slot)
+		retired = true
 	}
 	// Whoever closes a block group calls here afterwards, so none is missed.
 	e.closing.Store(e.al.AnyClosing())
-	if len(due) > 0 {
+	if retired {
 		e.resetKick.set()
+		return nil
 	}
+	return stuck
 }

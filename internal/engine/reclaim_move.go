@@ -386,7 +386,7 @@ func (e *Engine) relocate(ctx context.Context, parts []livePart) (moved, dropped
 		for slot, n := range j.pending {
 			if n > 0 {
 				e.rc.copies.Add(-n)
-				e.al.Discard(slot, n, false)
+				e.al.Discard(slot, 0, n, false)
 				e.rc.discarded.Add(uint64(n))
 			}
 		}
@@ -492,7 +492,13 @@ func (e *Engine) allocateRelocation(ctx context.Context, want int64) (alloc.Gran
 				}
 			}
 		case alloc.Busy:
-			e.retireClosing()
+			if err := e.retireClosing(); err != nil {
+				// As in allocate: nothing else will change the device's mind.
+				if tries++; tries >= placeTries {
+					return alloc.Grant{}, err
+				}
+				changed = nil
+			}
 			e.resetKick.set()
 			select {
 			case <-changed:

@@ -20,6 +20,7 @@ func (e *Engine) recover(ctx context.Context) error {
 	var super store.Superblock
 	var dev store.Device
 	var groups []store.BlockGroup
+	maps := &bitmaps{words: map[uint32][]uint64{}, broken: map[uint32]error{}}
 	err := e.st.View(func(tx *store.Tx) (err error) {
 		super = tx.Superblock()
 		if dev, err = tx.Device(0); err != nil {
@@ -27,7 +28,7 @@ func (e *Engine) recover(ctx context.Context) error {
 		}
 		return tx.BlockGroups(func(g store.BlockGroup) error {
 			groups = append(groups, g)
-			return nil
+			return maps.readBitmap(tx, g)
 		})
 	})
 	if err != nil {
@@ -49,10 +50,15 @@ func (e *Engine) recover(ctx context.Context) error {
 	e.zones = make([]int, len(groups))
 	recovered := make([]alloc.BlockGroup, len(groups))
 	for i, g := range groups {
-		if int(g.Slot) != i || len(g.Places) != 1 || int(g.Places[0].Zone) >= len(zones) {
+		if int(g.Slot) != i || len(g.Places) != 1 || int(g.Places[0].Zone) >= len(zones) ||
+			e.geo.IsSequential(int(g.Places[0].Zone)) == (g.Kind == store.KindConventional) {
 			return errdefs.New(errdefs.Corruption, errdefs.ReasonCorruption, "engine.Open", fmt.Sprintf("block group %d", g.Slot), "the record does not fit the device")
 		}
 		e.zones[i] = int(g.Places[0].Zone)
+		if g.Kind == store.KindConventional {
+			recovered[i] = e.recoverConventional(g, zones[e.zones[i]], maps)
+			continue
+		}
 		if recovered[i], err = e.recoverGroup(g, zones[e.zones[i]]); err != nil {
 			return err
 		}
@@ -60,16 +66,18 @@ func (e *Engine) recover(ctx context.Context) error {
 	if err := e.makeRoomForLabel(recovered, zones); err != nil {
 		return err
 	}
+	e.reportMended(maps)
 	budget, own := zoneBudget(e.geo)
 	e.al, err = alloc.New(alloc.Options{
-		BlockGroups: recovered, MaxActive: budget, RelocationActive: own, Reserve: super.RelocationReserve, Watch: e.watchGroup,
+		BlockGroups: recovered, Bitmaps: maps.words, MaxActive: budget, RelocationActive: own,
+		Reserve: super.RelocationReserve, Watch: e.watchGroup,
 	})
 	if err != nil {
 		return err
 	}
 	e.reclaimDefaults(recovered)
 	if !e.st.ReadOnly() {
-		if err := e.beginRun(dev); err != nil {
+		if err := e.beginRun(dev, maps); err != nil {
 			return err
 		}
 		if err := e.finishCuts(); err != nil {
@@ -191,6 +199,9 @@ func (e *Engine) recoverGroup(g store.BlockGroup, z zone.Zone) (alloc.BlockGroup
 func (e *Engine) recoverDead(bg *alloc.BlockGroup, g store.BlockGroup, z zone.Zone, wp int64) error {
 	if wp == 0 && g.AllocOffset == 0 {
 		bg.State = alloc.Empty
+		if g.Trimmed() {
+			e.trimmed.recovered(g.Slot)
+		}
 		return nil
 	}
 	if wp > 0 {
@@ -266,7 +277,7 @@ func (e *Engine) makeRoomForLabel(groups []alloc.BlockGroup, zones []zone.Zone) 
 
 // beginRun writes the label of this run, then the start counter: so the label is never behind what
 // the device's record says of it.
-func (e *Engine) beginRun(dev store.Device) error {
+func (e *Engine) beginRun(dev store.Device, maps *bitmaps) error {
 	failed := e.labelZoneFailed()
 	err := label.Write(e.dev, label.Label{
 		Store: e.uuid, Device: 0, Devices: 1, Generation: e.starts, ZoneSize: e.geo.ZoneSize, Zones: e.geo.Zones, Dialect: e.geo.Dialect,
@@ -293,6 +304,9 @@ func (e *Engine) beginRun(dev store.Device) error {
 			s.StartCounter, s.Clean, s.NodeIDLimit = e.starts, false, e.ids.next+idLease
 		})
 		if err := tx.PutDevice(dev); err != nil {
+			return err
+		}
+		if err := maps.put(tx); err != nil {
 			return err
 		}
 		return e.putRecords(tx, records)

@@ -63,18 +63,27 @@ func (e *Engine) resetOne() bool {
 	if !e.epochs.wait(e.stop) {
 		return false // closing: the zone is reset after the next open
 	}
-	if err := e.dev.Reset(bg.Zone); err != nil {
+	if e.resetZone(bg) == nil {
+		e.al.FinishReset(bg.Slot, true)
+	}
+	return true
+}
+
+// resetZone resets the zone of a block group that is Resetting and notes the record: before
+// FinishReset, for extents of the new generation may be published at once. A zone that cannot be
+// reset is not used any more.
+func (e *Engine) resetZone(bg alloc.BlockGroup) error {
+	err := e.dev.Reset(bg.Zone)
+	if err != nil {
 		e.al.FinishReset(bg.Slot, false)
 		e.cond.set(Condition{
 			Reason: "ZONE_FAILED", Severity: Warning, Object: fmt.Sprintf("devices/0/zones/%d", bg.Zone), Since: e.o.Now(),
 			Message: fmt.Sprintf("zone %d cannot be reset and is not used any more: %v", bg.Zone, err),
 		})
-		return true
+		return err
 	}
-	// The record goes first: extents of the new generation may be published at once.
 	e.note(bg.Slot, bgRecord{generation: bg.Generation + 1})
-	e.al.FinishReset(bg.Slot, true)
-	return true
+	return nil
 }
 
 // takeRecords hands over what the next commit is to record.
@@ -120,7 +129,7 @@ func (e *Engine) putRecords(tx *store.Tx, m map[uint32]bgRecord) error {
 			bg.Flags |= store.BGReadOnly
 		}
 		if r.finished {
-			bg.Flags |= store.BGFinished
+			bg.Flags = bg.Flags&^store.BGTrimmed | store.BGFinished
 		}
 		if err := tx.PutBlockGroup(bg); err != nil {
 			return err

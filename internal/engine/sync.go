@@ -116,7 +116,7 @@ func (e *Engine) commitWith(ctx context.Context, f *file, change store.Change) e
 	upTo := f.mu.seq
 	f.mu.Unlock()
 	for {
-		if err := e.waitPlaced(ctx, f, upTo); err != nil {
+		if err := e.waitPlaced(ctx, f, upTo, false); err != nil {
 			return err
 		}
 		err := e.commit(ctx, func(tx *store.Tx) error {
@@ -134,8 +134,9 @@ func (e *Engine) commitWith(ctx context.Context, f *file, change store.Change) e
 	}
 }
 
-// waitPlaced waits until every write of the file up to upTo is placed or committed.
-func (e *Engine) waitPlaced(ctx context.Context, f *file, upTo uint64) error {
+// waitPlaced waits until every write of the file up to upTo is placed or committed, or has been cut;
+// not for the cut that is under way if the caller is that.
+func (e *Engine) waitPlaced(ctx context.Context, f *file, upTo uint64, cutting bool) error {
 	for {
 		e.startWriteback(f, delalloc.Selection{MaxSeq: upTo})
 		f.mu.Lock()
@@ -147,11 +148,14 @@ func (e *Engine) waitPlaced(ctx context.Context, f *file, upTo uint64) error {
 		for _, o := range f.mu.queue {
 			wait = wait || o.state == placing && o.rng.MinSeq <= upTo
 		}
-		if low, ok := f.dirty.MinSeq(); ok && low <= upTo {
+		if low, ok := f.dirty.MinSeq(); ok && low <= upTo || !cutting && f.cutBeforeLocked(upTo) {
 			wait = true
 		}
 		changed := f.mu.changed
 		f.mu.Unlock()
+		if err == nil && wait {
+			err = e.writable("engine.commit") // nothing will be placed for a commit any more
+		}
 		if err != nil || !wait {
 			return err
 		}
@@ -166,12 +170,15 @@ func (e *Engine) waitPlaced(ctx context.Context, f *file, upTo uint64) error {
 	}
 }
 
+// cutBeforeLocked reports whether a cut under way has dropped something of the writes up to upTo.
+func (f *file) cutBeforeLocked(upTo uint64) bool { return f.mu.cutLow != 0 && f.mu.cutLow <= upTo }
+
 // inTransaction reports whether every write up to upTo is committed or in the transaction that
 // the group commit's goroutine, which alone may ask, is making.
 func (f *file) inTransaction(upTo uint64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if low, ok := f.dirty.MinSeq(); ok && low <= upTo {
+	if low, ok := f.dirty.MinSeq(); ok && low <= upTo || f.cutBeforeLocked(upTo) {
 		return false
 	}
 	for _, list := range [][]*ordered{f.mu.failed, f.mu.queue[f.mu.inBatch:]} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -263,4 +264,49 @@ func TestMixedModes(t *testing.T) {
 		e = b.crash(1)
 		sameFile(t, e, "f", want)
 	}
+}
+
+// TestSyncBesideCut has a truncate drop what is dirty and stall before it is durable: a Sync of what was
+// dropped, and a rename of it, must wait for the truncate, for a crash would bring older data back.
+func TestSyncBesideCut(t *testing.T) {
+	b := newFaultBench(t, smallZNS, Options{WritebackAge: time.Hour})
+	gate, met := make(chan struct{}), make(chan struct{})
+	var armed atomic.Bool
+	b.opts.AroundCommit = func(commit func() error) error {
+		if armed.CompareAndSwap(true, false) {
+			close(met)
+			<-gate
+		}
+		return commit()
+	}
+	e := b.open()
+	put(t, e, "f", noise(1, 100_000))
+	writeAt(t, e, "f", 0, noise(2, 100_000))
+	armed.Store(true)
+	cut := make(chan error, 1)
+	go func() {
+		_, _, err := e.Truncate(context.Background(), "f", 0, Preconditions{})
+		cut <- err
+	}()
+	<-met
+	answered := make(chan string, 2)
+	go func() { syncAll(t, e); answered <- "sync" }()
+	go func() {
+		if _, _, err := e.Rename(context.Background(), RenameRequest{Name: "f", NewName: "g"}); err != nil {
+			t.Error(err)
+		}
+		answered <- "rename"
+	}()
+	select {
+	case what := <-answered:
+		t.Errorf("%s was answered while what it is about was neither durable nor cut", what)
+	case <-time.After(200 * time.Millisecond):
+	}
+	close(gate)
+	if err := <-cut; err != nil {
+		t.Fatal(err)
+	}
+	<-answered
+	<-answered
+	sameFile(t, e, "g", nil)
 }

@@ -456,7 +456,8 @@ func TestFormatRefuses(t *testing.T) {
 		reason errdefs.Reason
 		words  string
 	}{
-		{"conventional only", func(g *zone.Geometry) { g.Conventional = 10 }, errdefs.ReasonConventionalOnly, "conventional"},
+		{"two conventional zones", func(g *zone.Geometry) { g.Zones, g.Conventional = 2, 2 }, errdefs.ReasonDeviceTooSmall, "2 zones, all of them conventional; at least 3"},
+		{"huge conventional zones", func(g *zone.Geometry) { g.ZoneSize, g.ZoneCapacity, g.Conventional = 16<<40, 16<<40, 10 }, "", "can be kept track of"},
 		{"five sequential zones", func(g *zone.Geometry) { g.Conventional = 5 }, errdefs.ReasonDeviceTooSmall, "5 sequential zones; at least 6"},
 		{"seven blocks", func(g *zone.Geometry) { g.ZoneSize, g.ZoneCapacity = 7<<12, 7<<12 }, errdefs.ReasonDeviceTooSmall, "28672 bytes; at least 32768"},
 	} {
@@ -503,44 +504,6 @@ func TestSmallestDevice(t *testing.T) {
 			t.Fatal(err)
 		}
 		e = b.reopen()
-	}
-	b.checkLimits()
-}
-
-// TestConventionalZones are left unused and are no part of the total.
-func TestConventionalZones(t *testing.T) {
-	g := zone.Geometry{Dialect: zone.SMR, ZoneSize: 1 << 20, ZoneCapacity: 1 << 20, Zones: 24, Conventional: 4, MaxOpen: 6}
-	b := newFaultBench(t, g, Options{})
-	e := b.open()
-	if got, want := e.Usage().Total, int64(24-4-2-2)*(1<<20-extent.BlockSize); got != want {
-		t.Errorf("the total is %d, want %d", got, want)
-	}
-	data := noise(1, 5<<20)
-	put(t, e, "f", data)
-	e = b.reopen()
-	sameFile(t, e, "f", data)
-	zs, err := e.Zones(0, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	uses := map[string]int{}
-	for _, z := range zs {
-		uses[z.Use]++
-		if (z.Use == "conventional") != (z.Condition == zone.NotWP) || (z.Use == "data") != (z.BlockGroup >= 0) {
-			t.Errorf("zone %d is %+v", z.Index, z)
-		}
-	}
-	if fmt.Sprint(uses) != "map[conventional:4 data:18 label:2]" {
-		t.Errorf("the zones are used as %v", uses)
-	}
-	if n := b.fault.Counts().Writes; n != 0 {
-		t.Errorf("%d writes went past append", n)
-	}
-	for z := range 4 {
-		p := make([]byte, extent.BlockSize)
-		if err := b.dev.ReadAt(z, 0, p); err == nil && !bytes.Equal(p, make([]byte, len(p))) {
-			t.Errorf("conventional zone %d was written to", z)
-		}
 	}
 	b.checkLimits()
 }

@@ -48,6 +48,9 @@ func (e *Engine) write(ctx context.Context, f *file, r writeRequest) (seq uint64
 		defer f.mu.Unlock()
 		return f.mu.seq, nil
 	}
+	if err := f.mayGrow(r.off, r.off+n); err != nil {
+		return 0, err
+	}
 	direct := !e.mode.Enabled()
 	if r.direct && f.dirty.Bytes() == 0 {
 		// Beside delayed data of the same file a write keeps its place in line instead.
@@ -64,6 +67,25 @@ func (e *Engine) write(ctx context.Context, f *file, r writeRequest) (seq uint64
 		return e.insertDirect(f, m)
 	}
 	return e.insertDelayed(f, m), nil
+}
+
+// mayGrow refuses a write that would make a file grow of which a part cannot be made durable: it
+// could not become durable before that part, and would be kept in memory until then (holdBack). One
+// that covers the part ends the failure.
+func (f *file) mayGrow(off, end int64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if end <= f.mu.size {
+		return nil
+	}
+	for _, o := range f.mu.failed {
+		for _, r := range o.left {
+			if r.Off < off || extent.RoundDown(r.End) > end {
+				return o.err
+			}
+		}
+	}
+	return nil
 }
 
 // message is data on its way into a file: in slabs, with its space reserved.

@@ -49,6 +49,9 @@ func (b *faultBench) checkLimits() {
 	if err := b.fault.Audit(); err != nil {
 		b.t.Error(err)
 	}
+	if n := b.fault.Counts().Misplaced; n != 0 {
+		b.t.Errorf("%d commands were sent to conventional zones that know none of them", n)
+	}
 }
 
 // checkQuiet says that nothing is owed: no reservation, no memory, no append under way, and the

@@ -19,7 +19,7 @@ var layers = [][]string{
 	{"zone", "compress", "wire"},
 	{"alloc", "delalloc", "ioqueue", "store", "trim", "scrub", "reclaim"},
 	{"engine"},
-	{"config", "telemetry", "web"},
+	{"config", "telemetry", "web", "sim"},
 	{"server"},
 }
 

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	shinglev1 "github.com/shingle-store/shingle/api/shingle/v1"
+	"github.com/shingle-store/shingle/internal/alloc"
 	"github.com/shingle-store/shingle/internal/engine"
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
@@ -114,6 +115,16 @@ func usageProto(u engine.Usage) *shinglev1.Usage {
 		},
 		Reserved: &shinglev1.ReservedSpace{ReceivedBytes: u.Reserved - u.Pending, PendingBytes: u.Pending},
 	}
+}
+
+func classesProto(classes []alloc.ClassUsage) (out []*shinglev1.ClassSpace) {
+	for _, c := range classes {
+		out = append(out, &shinglev1.ClassSpace{
+			Class: blockGroupClassProto(c.Class), Conventional: c.Conventional, BlockGroups: c.BlockGroups,
+			Capacity: c.Total, Used: c.Used, Free: c.Free, ZoneUnusable: c.Unusable, Pending: c.Pending, Quarantined: c.Quarantined,
+		})
+	}
+	return out
 }
 
 func writeStateProto(s engine.WriteState) shinglev1.WriteState {

@@ -52,7 +52,7 @@ func TestHealth(t *testing.T) {
 	c := healthpb.NewHealthClient(conn)
 	check := func(want healthpb.HealthCheckResponse_ServingStatus) {
 		t.Helper()
-		for _, name := range []string{"", "shingle.v1.FileService", "shingle.v1.StoreService"} {
+		for _, name := range []string{"", "shingle.v1.FileService", "shingle.v1.MaintenanceService", "shingle.v1.StoreService"} {
 			r, err := c.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name})
 			if err != nil || r.Status != want {
 				t.Errorf("%q: %v, %v", name, r, err)
@@ -82,7 +82,9 @@ func TestBeforeAttachEverythingIsUnavailable(t *testing.T) {
 		"DeallocateFile": func() error {
 			return second(files.DeallocateFile(ctx, &pb.DeallocateFileRequest{Name: "a", Length: 1}))
 		},
-		"Sync": func() error { return second(files.Sync(ctx, &pb.SyncRequest{})) },
+		"CloneFile": func() error { return second(files.CloneFile(ctx, &pb.CloneFileRequest{Name: "a", NewName: "b"})) },
+		"MapFile":   func() error { return second(files.MapFile(ctx, &pb.MapFileRequest{Name: "a"})) },
+		"Sync":      func() error { return second(files.Sync(ctx, &pb.SyncRequest{})) },
 		"Read": func() error {
 			s, err := files.Read(ctx, &pb.ReadRequest{Name: "a"})
 			if err != nil {
@@ -128,7 +130,7 @@ func TestReflection(t *testing.T) {
 		got[v.Name] = true
 	}
 	for _, want := range []string{
-		"shingle.v1.FileService", "shingle.v1.StoreService", "grpc.health.v1.Health",
+		"shingle.v1.FileService", "shingle.v1.MaintenanceService", "shingle.v1.StoreService", "grpc.health.v1.Health",
 		"grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection",
 	} {
 		if !got[want] {

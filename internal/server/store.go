@@ -17,7 +17,8 @@ import (
 
 // features is GetServerInfoResponse.features, sorted.
 var features = []string{
-	"compression.none", "compression.zstd", "write.in_place", "write.nodelalloc", "write.replace", "write.resume",
+	"clone", "compression.none", "compression.zstd", "map", "trim", "write.in_place", "write.nodelalloc", "write.replace",
+	"write.resume",
 }
 
 // GetServerInfo implements the RPC.
@@ -38,7 +39,7 @@ func (s *storeService) GetServerInfo(ctx context.Context, _ *shinglev1.GetServer
 			DirtyLimitBytes: i.DirtyLimit, MaxExtentSize: i.MaxExtentSize, MaxPageSize: maxPageSize,
 			DefaultMaxWait: durationpb.New(i.MaxWait), StagedWriteTtl: durationpb.New(i.StagedTTL),
 		},
-		Geometry: geometryProto(e.Geometry()),
+		Geometry: geometryProto(e.Geometry()), AddressSpaceEnd: e.AddressSpaceEnd(),
 	}, nil
 }
 
@@ -67,7 +68,9 @@ func (s *storeService) GetUsage(ctx context.Context, _ *shinglev1.GetUsageReques
 	if err != nil {
 		return nil, s.status(ctx, err)
 	}
-	return &shinglev1.GetUsageResponse{Usage: usageProto(u)}, nil
+	out := usageProto(u)
+	out.Classes = classesProto(e.Classes())
+	return &shinglev1.GetUsageResponse{Usage: out}, nil
 }
 
 // ListConditions implements the RPC.
@@ -237,23 +240,27 @@ func zoneConditionProto(c zone.Condition) shinglev1.ZoneCondition {
 }
 
 func blockGroupProto(b alloc.BlockGroup, g zone.Geometry) *shinglev1.BlockGroup {
-	class := shinglev1.BlockGroupClass_BLOCK_GROUP_CLASS_UNSPECIFIED
-	switch b.Class {
-	case alloc.ClassData:
-		class = shinglev1.BlockGroupClass_BLOCK_GROUP_CLASS_DATA
-	case alloc.ClassRelocation:
-		class = shinglev1.BlockGroupClass_BLOCK_GROUP_CLASS_RELOCATION
-	}
 	state := blockGroupStateProto(b.State)
 	if b.Pinned && b.State == alloc.Full {
 		state = shinglev1.BlockGroupState_BLOCK_GROUP_STATE_RELOCATING
 	}
 	return &shinglev1.BlockGroup{
-		BlockGroup: b.Slot, Start: uint64(b.Slot) * uint64(g.ZoneSize), Class: class, State: state,
+		BlockGroup: b.Slot, Start: uint64(b.Slot) * uint64(g.ZoneSize), Class: blockGroupClassProto(b.Class), State: state,
 		Generation: b.Generation, Capacity: uint64(b.Capacity), AllocOffset: uint64(b.AllocOffset),
 		Used: uint64(b.Live), ZoneUnusable: uint64(b.Unusable), Pending: uint64(b.Pending),
-		Zones: []*shinglev1.ZoneRef{{Device: theDevice, Zone: uint32(b.Zone)}},
+		Zones:        []*shinglev1.ZoneRef{{Device: theDevice, Zone: uint32(b.Zone)}},
+		Conventional: b.Conventional,
 	}
+}
+
+func blockGroupClassProto(c alloc.Class) shinglev1.BlockGroupClass {
+	switch c {
+	case alloc.ClassData:
+		return shinglev1.BlockGroupClass_BLOCK_GROUP_CLASS_DATA
+	case alloc.ClassRelocation:
+		return shinglev1.BlockGroupClass_BLOCK_GROUP_CLASS_RELOCATION
+	}
+	return shinglev1.BlockGroupClass_BLOCK_GROUP_CLASS_UNSPECIFIED
 }
 
 func blockGroupStateProto(s alloc.State) shinglev1.BlockGroupState {

@@ -92,6 +92,20 @@ func TestRequests(t *testing.T) {
 		{"new_name", second(renameRequest(&pb.RenameFileRequest{Name: "a"}))},
 		{"if_target_match.generation", second(renameRequest(&pb.RenameFileRequest{Name: "a", NewName: "b", IfTargetMatch: &pb.Preconditions{Generation: proto.Int64(-1)}}))},
 
+		{"", second(cloneRequest(&pb.CloneFileRequest{Name: "a", NewName: "b", IfMatch: &pb.Preconditions{Generation: proto.Int64(3)}, RequestId: "r"}))},
+		{"name", second(cloneRequest(&pb.CloneFileRequest{NewName: "b"}))},
+		{"new_name", second(cloneRequest(&pb.CloneFileRequest{Name: "a", NewName: "b/"}))},
+		{"if_match.size", second(cloneRequest(&pb.CloneFileRequest{Name: "a", NewName: "b", IfMatch: &pb.Preconditions{Size: proto.Int64(-1)}}))},
+		{"if_target_match.file_id", second(cloneRequest(&pb.CloneFileRequest{Name: "a", NewName: "b", IfTargetMatch: &pb.Preconditions{FileId: proto.Uint64(0)}}))},
+		{"request_id", second(cloneRequest(&pb.CloneFileRequest{Name: "a", NewName: "b", RequestId: long}))},
+
+		{"", third(mapRequest(&pb.MapFileRequest{Name: "a", Offset: most, PageSize: 1 << 30}))},
+		{"", third(mapRequest(&pb.MapFileRequest{FileId: 1}))},
+		{"name", third(mapRequest(&pb.MapFileRequest{}))},
+		{"file_id", third(mapRequest(&pb.MapFileRequest{Name: "a", FileId: 1}))},
+		{"offset", third(mapRequest(&pb.MapFileRequest{Name: "a", Offset: -1}))},
+		{"page_size", third(mapRequest(&pb.MapFileRequest{Name: "a", PageSize: -1}))},
+
 		{"", checkTruncate(&pb.TruncateFileRequest{Name: "a", Size: most})},
 		{"size", checkTruncate(&pb.TruncateFileRequest{Name: "a", Size: most + 1})},
 		{"size", checkTruncate(&pb.TruncateFileRequest{Name: "a", Size: -1})},
@@ -204,6 +218,8 @@ func FuzzRequests(f *testing.F) {
 		&pb.ListZonesRequest{PageToken: pageToken("zones", "3")},
 		&pb.RenameFileRequest{Name: "a", NewName: "b", IfMatch: &pb.Preconditions{}},
 		&pb.ReadRequest{Name: "a", Length: proto.Int64(3)},
+		&pb.CloneFileRequest{Name: "a", NewName: "b", IfTargetMatch: &pb.Preconditions{}, RequestId: "r"},
+		&pb.MapFileRequest{FileId: 1, Offset: 4096, PageSize: 10},
 	} {
 		b, err := proto.Marshal(m)
 		if err != nil {
@@ -224,6 +240,10 @@ func FuzzRequests(f *testing.F) {
 			func() error {
 				return decoded(b, func(r *pb.RenameFileRequest) error { return second(renameRequest(r)) })
 			},
+			func() error {
+				return decoded(b, func(r *pb.CloneFileRequest) error { return second(cloneRequest(r)) })
+			},
+			func() error { return decoded(b, func(r *pb.MapFileRequest) error { return third(mapRequest(r)) }) },
 			func() error { return decoded(b, checkTruncate) },
 			func() error { return decoded(b, checkDeallocate) },
 			func() error { return decoded(b, checkSync) },

@@ -8,8 +8,6 @@ import (
 	"github.com/shingle-store/shingle/internal/extent"
 	"github.com/shingle-store/shingle/internal/zone"
 	"github.com/shingle-store/shingle/internal/zone/faultdev"
-
-	"github.com/shingle-store/shingle/internal/errdefs"
 )
 
 // calmly lets an event go on with nothing going wrong.
@@ -97,12 +95,17 @@ func (r *run) fault(ev *event) {
 		}
 	case "read":
 		what = pick(r.c, "read error once", "read error for ever")
-		plan.FailRead(ev.zone, ev.off, ev.len, false)
-		if what == "read error for ever" {
+		if what == "read error for ever" && !r.isLabel(ev.zone) {
 			at := ev.off + extent.RoundDown(int64(r.c.Below(int(ev.len))))
 			plan.FailRead(ev.zone, at, extent.BlockSize, true)
-			r.taint(faultdev.Place{Zone: ev.zone, Range: extent.Range{Off: at, End: at + extent.BlockSize}})
+			bad := faultdev.Place{Zone: ev.zone, Range: extent.Range{Off: at, End: at + extent.BlockSize}}
+			r.taint(bad)
+			r.forever = append(r.forever, bad)
+			break
 		}
+		what = "read error once"
+		plan.FailRead(ev.zone, ev.off, ev.len, false)
+		r.shaky = append(r.shaky, faultdev.Place{Zone: ev.zone, Range: extent.Range{Off: ev.off, End: ev.off + ev.len}})
 	case "flush":
 		what = pick(r.c, "flush fails", "flush fails but reached")
 		plan.FailFlush(1, what != "flush fails")
@@ -192,12 +195,16 @@ func (r *run) somewhere() (faultdev.Place, bool) {
 
 // mayFail allows two zones to fail for good in a run, and no label.
 func (r *run) mayFail(z int) bool {
-	if z < r.cfg.Geometry.Conventional+2 || r.failing >= 2 {
+	if r.isLabel(z) || len(r.failing) >= 2 {
 		return false
 	}
-	r.failing++
+	r.failing = append(r.failing, z)
 	return true
 }
+
+// isLabel reports whether the zone is one of the two that hold labels. With one of them being written
+// the other is all there is, and for its loss there is no remedy.
+func (r *run) isLabel(z int) bool { return z < r.cfg.Geometry.Conventional+2 }
 
 func (r *run) taint(places ...faultdev.Place) { r.taints = append(r.taints, places...) }
 
@@ -205,13 +212,11 @@ func (r *run) taintZone(z int) {
 	r.taint(faultdev.Place{Zone: z, Range: extent.Range{End: r.cfg.Geometry.ZoneSize}})
 }
 
-func (r *run) isTainted(z int, off int64) bool {
-	for _, p := range r.taints {
+func within(places []faultdev.Place, z int, off int64) bool {
+	for _, p := range places {
 		if p.Zone == z && off >= p.Off && off < p.End {
 			return true
 		}
 	}
 	return false
 }
-
-var _ = errdefs.Device

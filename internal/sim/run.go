@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing/synctest"
 	"time"
@@ -56,7 +57,9 @@ type run struct {
 	clients []*client
 	regs    *registers
 	taints  []faultdev.Place // what a read may rightly find bad
-	failing int              // zones that have failed for good
+	shaky   []faultdev.Place // what could not be read, once
+	failing []int            // zones that have failed for good
+	forever []faultdev.Place // what cannot be read any more
 	inOrder bool             // the last life was closed in order
 
 	images    [2][]byte // memory for images of the metadata
@@ -155,6 +158,9 @@ func (r *run) options(l *life) engine.Options {
 func (r *run) newLife() *life {
 	l := &life{stormy: r.cfg.Faults > 0 && r.c.Rarely(2)}
 	l.dev = &device{s: &r.sched, life: l, plan: faultdev.New(r.mem, r.c.Seed())}
+	for _, p := range r.forever {
+		l.dev.plan.FailRead(p.Zone, p.Off, p.Len(), true)
+	}
 	r.life = l
 	return l
 }
@@ -230,11 +236,20 @@ func (r *run) await(what string, f func(), rough bool) bool {
 		default:
 			r.calmly(pending[0])
 		}
-		if i > 50_000 || time.Since(began) > 2*time.Hour {
-			r.failf("%s does not end; goroutines:\n%s", what, stacks())
-			panic(r.err) // nothing can be let go of
-		}
+		r.mustEnd(what, i, began)
 	}
+}
+
+// mustEnd ends everything if what has been waited for has not come in many steps or much time: then
+// nothing can be let go of any more, not even this run.
+func (r *run) mustEnd(what string, steps int, began time.Time) {
+	if steps < 10_000 && time.Since(began) < time.Hour {
+		return
+	}
+	for _, line := range r.history[max(0, len(r.history)-100):] {
+		fmt.Println(line)
+	}
+	panic(fmt.Sprintf("%s does not end in %d steps and %v; goroutines:\n%s", what, steps, time.Since(began), stacks()))
 }
 
 func stacks() string {
@@ -336,7 +351,7 @@ func (r *run) step() {
 func (r *run) verify() bool {
 	l := r.life
 	for _, x := range l.e.Conditions() {
-		legal := r.failing > 0 || len(r.taints) > 0 || l.faults > 0
+		legal := len(r.failing) > 0 || len(r.taints) > 0 || l.faults > 0
 		if (x.Severity >= engine.Warning || strings.Contains(x.Reason, "LOSS")) && !legal {
 			r.failf("a legal end has left a condition: %+v", x)
 		}
@@ -425,7 +440,10 @@ func (r *run) check() {
 	err := engine.Check(context.Background(), engine.CheckOptions{
 		Device: r.mem, MetadataPath: r.meta, MetadataLimit: r.cfg.MetadataLimit, ReadData: len(r.taints) == 0,
 	}, func(p engine.Problem) {
-		if r.failing == 0 || !strings.HasPrefix(p.Object, "zone") && !strings.HasPrefix(p.Object, "block group") {
+		var z int
+		fmt.Sscanf(p.Object, "zone %d", &z)
+		hit := z > 0 && (slices.Contains(r.failing, z) || slices.ContainsFunc(r.taints, func(t faultdev.Place) bool { return t.Zone == z }))
+		if !hit && (len(r.failing) == 0 || !strings.HasPrefix(p.Object, "block group")) {
 			r.failf("check: %v", p)
 		}
 	})

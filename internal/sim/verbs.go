@@ -45,6 +45,9 @@ func data(ch *Choices) []byte {
 
 // plan chooses the client's next request.
 func (c *client) plan(ch *Choices) *op {
+	if c.unsure != nil {
+		return c.planMakeSure(c.unsure)
+	}
 	if len(c.doomed) > 0 {
 		name := c.doomed[0]
 		c.doomed = c.doomed[1:]
@@ -84,6 +87,10 @@ func (c *client) plan(ch *Choices) *op {
 			return c.planStaged(ch)
 		}
 		return c.planRename(name, c.name(ch))
+	case 11:
+		if ch.Rarely(2) {
+			return c.planClone(ch, name, c.name(ch))
+		}
 	}
 	return c.planLook(ch, name)
 }
@@ -215,31 +222,50 @@ func (c *client) planRename(name, to string) *op {
 func (c *client) planTruncate(ch *Choices, name string, size int64) *op {
 	o := &op{what: "truncate", name: name, off: size, end: extent.MaxFileSize}
 	m, l := c.files[name], c.r.life
-	o.run = func(ctx context.Context) error {
-		_, _, err := l.e.Truncate(ctx, name, size, engine.Preconditions{})
+	var f engine.File
+	o.run = func(ctx context.Context) (err error) {
+		f, _, err = l.e.Truncate(ctx, name, size, engine.Preconditions{})
 		return err
 	}
 	o.after = func(error) {
 		if c.took(o, m == nil, errdefs.NotFound) {
 			m.cur = resized(m.cur, size)
-			m.durable()
+			c.cutDurable(o, m, f)
+		} else if m != nil {
+			c.unsure = o
 		}
 	}
 	return o
+}
+
+// cutDurable notes that a file was cut, durably: with all that was written to it, unless that has
+// failed.
+func (c *client) cutDurable(o *op, m *model, f engine.File) {
+	if !f.SyncFailed {
+		m.durable()
+		return
+	}
+	if c.r.life.faults == 0 {
+		c.r.failf("%v: a part of it cannot be made durable, with no fault", o)
+	}
+	c.spoilt(o.name)
 }
 
 func (c *client) planPunch(ch *Choices, name string, off int64) *op {
 	end := off + 1 + int64(ch.Below(30_000))
 	o := &op{what: "punch", name: name, off: off, end: end}
 	m, l := c.files[name], c.r.life
-	o.run = func(ctx context.Context) error {
-		_, _, err := l.e.Deallocate(ctx, name, off, end-off, engine.Preconditions{})
+	var f engine.File
+	o.run = func(ctx context.Context) (err error) {
+		f, _, err = l.e.Deallocate(ctx, name, off, end-off, engine.Preconditions{})
 		return err
 	}
 	o.after = func(error) {
 		if c.took(o, m == nil, errdefs.NotFound) {
 			m.cur = zeroed(m.cur, off, end)
-			m.durable()
+			c.cutDurable(o, m, f)
+		} else if m != nil {
+			c.unsure = o
 		}
 	}
 	return o
@@ -303,6 +329,42 @@ func (c *client) planRead(ch *Choices, name string, size int) *op {
 		c.r.digest(o.got)
 	}
 	return o
+}
+
+// planMakeSure reads a file that a truncate or punch was to change which did not wait for the answer:
+// it has happened or not, as a whole.
+func (c *client) planMakeSure(cut *op) *op {
+	o := &op{what: "make sure of", name: cut.name}
+	m, l := c.files[cut.name], c.r.life
+	o.run = func(ctx context.Context) error { return c.read(ctx, o, l, nil, false) }
+	o.after = func(error) {
+		if !c.took(o, false, 0) {
+			if m.bad {
+				c.unsure = nil
+			}
+			return
+		}
+		c.unsure = nil
+		happened := cut.outcome(m.cur)
+		switch {
+		case bytes.Equal(o.got, m.cur):
+		case bytes.Equal(o.got, happened):
+			m.cur = happened
+			m.durable()
+		default:
+			c.r.failf("%v, which was %v, and the file is neither as before nor as after (%d bytes differ at %d and %d)", o, cut,
+				len(o.got), firstDifference(o.got, m.cur), firstDifference(o.got, happened))
+		}
+	}
+	return o
+}
+
+// outcome is what a truncate or punch makes of a file's content.
+func (o *op) outcome(cur []byte) []byte {
+	if o.what == "truncate" {
+		return resized(cur, o.off)
+	}
+	return zeroed(cur, o.off, o.end)
 }
 
 // planLook asks what there is: a file, or the client's directory; or makes an empty file.

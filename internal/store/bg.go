@@ -78,6 +78,12 @@ func (tx *Tx) PutDevice(d Device) error { return tx.put(bDevices, key32(d.Number
 // Place says which zone of which device lies under a block group.
 type Place struct{ Device, Zone uint32 }
 
+// The kinds of block groups; ids are on media.
+const (
+	KindSequential   = 1
+	KindConventional = 2
+)
+
 // BGFlags are the flags of a block group; bits are on media.
 type BGFlags uint32
 
@@ -86,18 +92,21 @@ const (
 	BGFinished    BGFlags = 1 // no more is written before a reset
 	BGReadOnly    BGFlags = 2
 	BGQuarantined BGFlags = 4
+	// BGTrimmed: the zone is empty and was given back to the device (docs/format.md 2.13). It means
+	// nothing beside an AllocOffset, and goes when an extent is stored there.
+	BGTrimmed BGFlags = 8
 )
 
 // BlockGroup is the record of one slot of the address space (docs/format.md 2.3).
 type BlockGroup struct {
 	Slot        uint32
-	Kind        uint8 // 1 sequential, 2 conventional
+	Kind        uint8 // KindSequential, KindConventional
 	Class       uint8 // 1 data, 2 relocation, 3 log
 	Generation  uint64
-	AllocOffset int64 // bytes from the zone start to the end of the last committed extent
+	AllocOffset int64 // bytes from the zone start to the end of the last committed extent; 0 if conventional
 	LiveBytes   int64 // stored bytes referenced
 	Places      []Place
-	Capacity    int64 // bytes, zone header included
+	Capacity    int64 // bytes, a sequential zone's header included
 	Flags       BGFlags
 }
 
@@ -163,6 +172,11 @@ func decodeBlockGroup(key, p []byte) (g BlockGroup, err error) {
 		return nil
 	})
 	return g, err
+}
+
+// Trimmed reports whether the record says that the zone is empty and was given back.
+func (g *BlockGroup) Trimmed() bool {
+	return g.Flags&BGTrimmed != 0 && g.AllocOffset == 0 && g.LiveBytes == 0
 }
 
 // BlockGroup returns the record of slot as this transaction sees it, or NotFound. Places
@@ -247,7 +261,12 @@ func (tx *Tx) addLive(slot uint32, stored, end int64) error {
 		return corrupt("store.addLive", fmt.Sprintf("block group %d", slot), "more bytes die than are live")
 	}
 	e.LiveBytes += stored
-	e.AllocOffset = max(e.AllocOffset, end)
+	if e.Kind != KindConventional {
+		e.AllocOffset = max(e.AllocOffset, end)
+	}
+	if end > 0 {
+		e.Flags &^= BGTrimmed
+	}
 	e.dirty = true
 	tx.mutations++
 	return nil

@@ -4,7 +4,7 @@ import (
 	"github.com/shingle-store/shingle/internal/extent"
 )
 
-// extents walks extents, checksums and back-references in step, all in address order.
+// extents walks extents, checksums, back-references and bitmaps in step, all in address order.
 func (c *checker) extents() error {
 	xs, err := c.stream(bExtents)
 	if err != nil {
@@ -15,6 +15,10 @@ func (c *checker) extents() error {
 		return err
 	}
 	refs, err := c.stream(bBackRefs)
+	if err != nil {
+		return err
+	}
+	marks, err := c.bitmaps()
 	if err != nil {
 		return err
 	}
@@ -31,6 +35,9 @@ func (c *checker) extents() error {
 		}
 		end = max(end, x.End())
 		c.extent(xs.k, &x)
+		if err := marks.extent(&x); err != nil {
+			return err
+		}
 		if err := c.sums(sums, xs.k, &x); err != nil {
 			return err
 		}
@@ -47,11 +54,14 @@ func (c *checker) extents() error {
 	if err := c.refs(refs, nil, nil); err != nil {
 		return err
 	}
+	if err := marks.end(); err != nil {
+		return err
+	}
 	for slot, g := range c.groups {
 		if g.live != g.LiveBytes {
 			c.problem(bBlockGroups, key32(slot), "counts %d live bytes and has %d", g.LiveBytes, g.live)
 		}
-		if g.end > g.AllocOffset {
+		if g.end > g.AllocOffset && g.Kind != KindConventional {
 			c.problem(bBlockGroups, key32(slot), "alloc_offset %d is below the end of its last extent, %d", g.AllocOffset, g.end)
 		}
 	}

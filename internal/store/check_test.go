@@ -19,7 +19,7 @@ import (
 //	put BUCKET KEY field=value ...   a record with those varint fields; KEY is numbers or "parent:name"
 //	del BUCKET KEY
 //	flip BUCKET KEY                  a bit of the record
-//	live SLOT BYTES | alloc SLOT OFFSET | unshare ADDRESS
+//	live SLOT BYTES | alloc SLOT OFFSET | unshare ADDRESS | clone SOURCE TARGET
 //	node ID stored|size|inline|parent VALUE | unlink ID
 //	totals FILES LOGICAL STORED INLINE EXTENTS    as the superblock keeps them
 func sabotage(tx *Tx, line string) error {
@@ -86,6 +86,19 @@ func sabotage(tx *Tx, line string) error {
 		}
 		u.Shared = false
 		return tx.putExtent(&u.Extent)
+	case "clone":
+		src, err := tx.Node(num(w[1]))
+		if err != nil {
+			return err
+		}
+		n, err := tx.Node(num(w[2]))
+		if err != nil {
+			return err
+		}
+		d, _, _, err := tx.CloneRange(src.ID, n.ID, 0, extent.MaxFileSize, 0)
+		n.Add(d)
+		n.Size = src.Size
+		return errors.Join(err, tx.PutNode(n))
 	case "node":
 		n, err := tx.Node(num(w[1]))
 		if err != nil {

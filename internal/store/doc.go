@@ -16,7 +16,8 @@
 //	├── extents      [f] address u64                      -> Extent
 //	├── back_references [f] address u64, file u64, offset u64 -> stored length
 //	├── checksums    [f] address u64                      -> packed crc32c, at most 256
-//	└── orphans          node u64                         -> kind, since
+//	├── orphans          node u64                         -> kind, since
+//	└── bitmaps      [f] slot u32, chunk u32              -> a bit for each of 8,192 blocks
 //
 // Every value is payload || crc32c(bucket name || key || payload); the payload is
 // protocol-buffer wire format. A record is never believed before its checksum matched.
@@ -32,7 +33,8 @@
 //
 // # What it leaves to others
 //
-// It knows nothing of devices, of dirty data or of free space on the zones: the engine
-// appends, flushes and only then asks for the transaction that publishes (the order of
+// It knows nothing of devices, of dirty data or of what can be allocated: it keeps the bitmaps of
+// conventional block groups as the extents have it, and says what a commit freed there
+// (Options.Freed). The engine appends, flushes and only then asks for the transaction that publishes (the order of
 // docs/format.md 2.11). A transaction never waits on anything but the disk below the file.
 package store

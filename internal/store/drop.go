@@ -14,8 +14,8 @@ import (
 //
 // At most limit file extents are cut a call (0: all). done is false if some are left; next
 // is then where to go on: DropRange(file, next, end, limit). The cost is O(log n) for each
-// file extent, and for shared extents the back-references of the extent before the part
-// that dies.
+// file extent; for shared extents also the back-references of the extent that are read until all
+// that was let go is found to be referred to (referrers), and all of them when it dies.
 func (tx *Tx) DropRange(file uint64, off, end int64, limit int) (d Delta, done bool, next int64, err error) {
 	off, end = max(off, 0), min(end, extent.MaxFileSize)
 	dr := dropper{tx: tx, file: file}
@@ -54,9 +54,6 @@ type dropper struct {
 	u    *units // the extent that dead belongs to; its record is as it was before
 	dead []unitRange
 }
-
-// unitRange is units [from, to) of an extent.
-type unitRange struct{ from, to int }
 
 func (dr *dropper) within(a extent.Addr) bool {
 	return dr.u != nil && a >= dr.u.Addr && a < dr.u.End()
@@ -97,7 +94,7 @@ func (dr *dropper) drop(e FileExtent, from, to int64) error {
 	// file bytes of those between are all in the part that went.
 	first, last := u.touched(span{from + line, to + line})
 	gone := unitRange{first, last + 1}
-	used, err := dr.used(first, line)
+	used, err := dr.tx.mapsUnit(dr.file, u, first, line)
 	if err != nil {
 		return err
 	}
@@ -105,7 +102,7 @@ func (dr *dropper) drop(e FileExtent, from, to int64) error {
 		gone.from++
 	}
 	if last > first {
-		if used, err = dr.used(last, line); err != nil {
+		if used, err = dr.tx.mapsUnit(dr.file, u, last, line); err != nil {
 			return err
 		}
 		if used {
@@ -120,72 +117,9 @@ func (dr *dropper) drop(e FileExtent, from, to int64) error {
 		dr.dead = append(dr.dead, gone)
 		return nil
 	}
-	dead, err := dr.tx.unreferenced(u, gone)
+	dead, err := dr.tx.unreferenced(u, gone, e.backRefKey())
 	dr.dead = append(dr.dead, dead...)
 	return err
-}
-
-// used reports whether the file still maps part of unit i of dr.u on the given line.
-func (dr *dropper) used(i int, line int64) (used bool, err error) {
-	u := dr.u
-	var bad error
-	from := max(0, u.decodedAt(i)-line)
-	err = dr.tx.FileExtents(dr.file, from, u.decodedAt(i+1)-line, func(e FileExtent) bool {
-		if dr.within(e.Addr) {
-			var s span
-			s, bad = u.place(&e)
-			used = s.from-e.Off == line
-		}
-		return !used && bad == nil
-	})
-	if bad != nil {
-		return false, bad
-	}
-	return used, err
-}
-
-// unreferenced returns the parts of units r of u that no back-reference covers. It reads the
-// back-references of u from its start on, since a long one that begins early may cover all,
-// and stops when nothing is left.
-func (tx *Tx) unreferenced(u *units, r unitRange) ([]unitRange, error) {
-	left := []unitRange{r}
-	var bad error
-	err := tx.BackRefs(u.Addr, u.Addr+extent.Addr(u.storedAt(r.to)), func(b BackRef) bool {
-		from, ok := u.beginning(int64(b.Addr - u.Addr))
-		to, fits := u.ending(int64(b.Addr-u.Addr) + b.Stored)
-		if !ok || !fits {
-			bad = corrupt("store.DropRange", bBackRefs.object(key64(uint64(b.Addr), b.File, uint64(b.Off))),
-				"does not lie on the units of its extent")
-			return false
-		}
-		left = subtract(left, unitRange{from, to})
-		return len(left) > 0
-	})
-	if bad != nil {
-		return nil, bad
-	}
-	return left, err
-}
-
-// ending returns the unit that begins where stored offset s ends, which may be count().
-func (u *units) ending(s int64) (int, bool) {
-	if s == u.storedAt(u.count()) {
-		return u.count(), true
-	}
-	return u.beginning(s)
-}
-
-func subtract(left []unitRange, r unitRange) []unitRange {
-	var out []unitRange
-	for _, l := range left {
-		if a := (unitRange{l.from, min(l.to, r.from)}); a.from < a.to {
-			out = append(out, a)
-		}
-		if b := (unitRange{max(l.from, r.to), l.to}); b.from < b.to {
-			out = append(out, b)
-		}
-	}
-	return out
 }
 
 // flush splits the extent around its dead units.

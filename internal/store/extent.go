@@ -25,6 +25,8 @@ func (e *FileExtent) End() int64 { return e.Off + e.Len }
 
 func (e *FileExtent) key() []byte { return key64(e.File, uint64(e.Off)) }
 
+func (e *FileExtent) backRefKey() []byte { return key64(uint64(e.Addr), e.File, uint64(e.Off)) }
+
 func (e *FileExtent) encode() []byte {
 	b := putUint(nil, 1, uint64(e.Len))
 	b = putUint(b, 2, uint64(e.Addr))
@@ -301,7 +303,7 @@ func (tx *Tx) addExtent(x *Extent) error {
 		return err
 	}
 	tx.super.Totals.replace(Totals{}, x.totals())
-	return nil
+	return tx.markBlocks(x.Addr, x.Blocks, true)
 }
 
 // removeExtent removes the record of x, which is there.
@@ -310,7 +312,7 @@ func (tx *Tx) removeExtent(x *Extent) error {
 		return err
 	}
 	tx.super.Totals.replace(x.totals(), Totals{})
-	return nil
+	return tx.markBlocks(x.Addr, x.Blocks, false)
 }
 
 // putMapping writes e, which lies at s in u, with its back-reference.
@@ -318,14 +320,14 @@ func (tx *Tx) putMapping(u *units, e FileExtent, s span) error {
 	if err := tx.put(bFileExtents, e.key(), e.encode()); err != nil {
 		return err
 	}
-	return tx.put(bBackRefs, key64(uint64(e.Addr), e.File, uint64(e.Off)), putUint(nil, 1, uint64(u.storedLen(s))))
+	return tx.put(bBackRefs, e.backRefKey(), putUint(nil, 1, uint64(u.storedLen(s))))
 }
 
 func (tx *Tx) delMapping(e FileExtent) error {
 	if err := tx.del(bFileExtents, e.key()); err != nil {
 		return err
 	}
-	return tx.del(bBackRefs, key64(uint64(e.Addr), e.File, uint64(e.Off)))
+	return tx.del(bBackRefs, e.backRefKey())
 }
 
 // FileExtents calls fn for the file extents of file that overlap [off, end), in order, until

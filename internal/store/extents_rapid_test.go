@@ -16,12 +16,15 @@ type cell struct {
 	at   int32
 }
 
-const modelSize = 28 << 10
+const (
+	modelSize  = 28 << 10
+	modelFiles = 4
+)
 
-// extentModel mirrors two files byte by byte and every unit ever written.
+// extentModel mirrors some files byte by byte and every unit ever written.
 type extentModel struct {
 	s     *Store
-	files [2][modelSize]cell
+	files [modelFiles][modelSize]cell
 	units map[extent.Addr]extent.Frame // by the address that it was written at
 	next  extent.Addr
 	// moved says of a block's address where the block was written first, if that is elsewhere.
@@ -173,7 +176,7 @@ func drawRange(t *rapid.T, most int64) (off, end int64) {
 }
 
 func (m *extentModel) insert(t *rapid.T) {
-	i := rapid.IntRange(0, 1).Draw(t, "file")
+	i := rapid.IntRange(0, modelFiles-1).Draw(t, "file")
 	off, end := drawRange(t, 20<<10)
 	if off == end {
 		return
@@ -228,7 +231,7 @@ func (m *extentModel) insert(t *rapid.T) {
 }
 
 func (m *extentModel) cut(t *rapid.T) {
-	i := rapid.IntRange(0, 1).Draw(t, "file")
+	i := rapid.IntRange(0, modelFiles-1).Draw(t, "file")
 	off, end := drawRange(t, modelSize)
 	limit := rapid.IntRange(0, 3).Draw(t, "limit")
 	before := m.live()
@@ -260,8 +263,8 @@ func (m *extentModel) cut(t *rapid.T) {
 }
 
 func (m *extentModel) clone(t *rapid.T) {
-	i := rapid.IntRange(0, 1).Draw(t, "file")
-	j := rapid.IntRange(0, 1).Draw(t, "target")
+	i := rapid.IntRange(0, modelFiles-1).Draw(t, "file")
+	j := rapid.IntRange(0, modelFiles-1).Draw(t, "target")
 	off, end := drawRange(t, modelSize)
 	shift := rapid.SampledFrom([]int64{0, 0, 4096, -4096, 8192, 100, -3000}).Draw(t, "shift")
 	off = max(off, -shift)
@@ -280,19 +283,142 @@ func (m *extentModel) clone(t *rapid.T) {
 	copy(m.files[j][off+shift:end+shift], src[off:end])
 }
 
-func (m *extentModel) check(t *rapid.T) {
+// cloneRange replaces a range of a file by a clone of the same range of another, in steps.
+func (m *extentModel) cloneRange(t *rapid.T) {
+	i := rapid.IntRange(0, modelFiles-1).Draw(t, "file")
+	j := rapid.IntRange(0, modelFiles-1).Draw(t, "target")
 	off, end := drawRange(t, modelSize)
-	m.checkStore(t, off, end, m.live())
+	if rapid.Bool().Draw(t, "whole") {
+		off, end = 0, modelSize
+	}
+	if i == j || off == end {
+		return
+	}
+	limit := rapid.IntRange(0, 3).Draw(t, "limit")
+	update(t, m.s, func(tx *Tx) error {
+		_, err := drop(tx, modelFile(j), off, end)
+		return err
+	})
+	m.wipe(j, off, end)
+	before := m.live()
+	stored := m.stored(j)
+	var sum Delta
+	for at, done := off, false; !done; {
+		update(t, m.s, func(tx *Tx) error {
+			n, err := tx.Node(modelFile(j))
+			if err != nil {
+				return err
+			}
+			d, dn, next, err := tx.CloneRange(modelFile(i), modelFile(j), at, end, limit)
+			if err != nil {
+				return err
+			}
+			if !dn && next <= at && at != off {
+				return fmt.Errorf("a limited clone does not get on from %d", at)
+			}
+			at, done = next, dn
+			sum.Merge(d)
+			n.Add(d)
+			n.Size = modelSize
+			return tx.PutNode(n)
+		})
+	}
+	copy(m.files[j][off:end], m.files[i][off:end])
+	after := m.live()
+	if after != before || sum.FreedBytes != 0 || sum.Freed != nil || sum.Added != nil {
+		t.Fatalf("a clone is worth no bytes: %+v, live %d, %d before", sum, after, before)
+	}
+	if got := m.stored(j) - stored; sum.Stored != got {
+		t.Fatalf("the clone added %d stored bytes, want %d", sum.Stored, got)
+	}
 }
 
-// checkStore holds the store against the model; live is what is stored.
-func (m *extentModel) checkStore(t *rapid.T, off, end, live int64) {
+// stored returns what Node.StoredBytes is for file i: each unit once for each place in the file.
+func (m *extentModel) stored(i int) (n int64) {
+	type place struct {
+		unit extent.Addr
+		off  int64
+	}
+	seen := map[place]bool{}
+	for off, c := range m.files[i] {
+		if p := (place{c.unit, int64(off) - int64(c.at)}); c.unit != 0 && !seen[p] {
+			seen[p] = true
+			f := m.units[c.unit]
+			n += f.Blocks() * extent.BlockSize
+		}
+	}
+	return n
+}
+
+// mapped holds Mapped against the model: every byte once, in order, and shared exactly if some
+// unit of the range is in use elsewhere.
+func (m *extentModel) mapped(tx *Tx, i int) error {
+	users := map[extent.Addr]map[[2]int64]bool{}
+	for j := range m.files {
+		for off, c := range m.files[j] {
+			if c.unit == 0 {
+				continue
+			}
+			if users[c.unit] == nil {
+				users[c.unit] = map[[2]int64]bool{}
+			}
+			users[c.unit][[2]int64{int64(j), int64(off) - int64(c.at)}] = true
+		}
+	}
+	var got [modelSize]cell
+	for at, budget := int64(0), 1<<20; ; {
+		p, ok, err := tx.Mapped(modelFile(i), at, modelSize, &budget)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		if p.Off < at || p.Len <= 0 || p.Skip < 0 {
+			return fmt.Errorf("a range %+v from %d on", p, at)
+		}
+		a, skip, stored, shared := p.Addr, p.Skip, int64(0), false
+		for off := p.Off; off < p.Off+p.Len; {
+			f := m.units[m.written(a)]
+			for ; skip < int64(f.Raw) && off < p.Off+p.Len; skip, off = skip+1, off+1 {
+				got[off] = cell{m.written(a), int32(skip)}
+			}
+			stored += f.Blocks() * extent.BlockSize
+			shared = shared || len(users[m.written(a)]) > 1
+			a += extent.Addr(f.Blocks() * extent.BlockSize)
+			skip = 0
+		}
+		if stored != p.Stored || shared != p.Shared {
+			return fmt.Errorf("file %d: %+v, want %d stored bytes, shared %v", i, p, stored, shared)
+		}
+		at = p.Off + p.Len
+	}
+	if got != m.files[i] {
+		return fmt.Errorf("file %d is mapped otherwise", i)
+	}
+	return nil
+}
+
+func (m *extentModel) check(t *rapid.T) {
+	off, end := drawRange(t, modelSize)
+	looked := rapid.IntRange(0, modelFiles-1).Draw(t, "mapped")
+	m.checkStore(t, off, end, looked, m.live())
+}
+
+// checkStore holds the store against the model; live is what is stored. Of file looked, unless it is
+// below 0, it is checked how it is mapped.
+func (m *extentModel) checkStore(t *rapid.T, off, end int64, looked int, live int64) {
 	view(t, m.s, func(tx *Tx) error {
 		for i := range m.files {
 			if err := m.verify(tx, i, 0, modelSize); err != nil {
 				return err
 			}
 			if err := m.verify(tx, i, off, end); off < end && err != nil {
+				return err
+			}
+		}
+		if looked >= 0 {
+			if err := m.mapped(tx, looked); err != nil {
 				return err
 			}
 		}
@@ -331,6 +457,8 @@ func TestExtentsAgainstByteModel(t *testing.T) {
 			}
 			return nil
 		})
-		t.Repeat(map[string]func(*rapid.T){"insert": m.insert, "cut": m.cut, "clone": m.clone, "move": m.move, "": m.check})
+		t.Repeat(map[string]func(*rapid.T){
+			"insert": m.insert, "cut": m.cut, "clone": m.clone, "cloneRange": m.cloneRange, "move": m.move, "": m.check,
+		})
 	})
 }

@@ -28,7 +28,7 @@ type Delta struct {
 	Freed      map[uint32]int64 // slot -> stored bytes that died
 	Added      map[uint32]int64 // slot -> stored bytes that came to life
 	FreedBytes int64            // sum of Freed
-	Cuts       int              // file extents that DropRange cut
+	Cuts       int              // file extents that DropRange cut, or CloneRange cloned
 }
 
 // Merge adds o to d.

@@ -64,7 +64,7 @@ func (mv *mover) move(m Move) (done bool, err error) {
 	if m.Blocks <= 0 || m.From%extent.BlockSize != 0 || m.To%extent.BlockSize != 0 {
 		return false, errdefs.Invalid("store.MoveExtents", "moves", "a move is not of whole blocks")
 	}
-	from, err := mv.tx.extentsIn(m.From, m.end())
+	from, err := mv.tx.overlapping(m.From, m.end())
 	if err != nil {
 		return false, err
 	}
@@ -76,8 +76,8 @@ func (mv *mover) move(m Move) (done bool, err error) {
 	return true, nil
 }
 
-// extentsIn returns the extents that overlap [from, to).
-func (tx *Tx) extentsIn(from, to extent.Addr) (xs []Extent, err error) {
+// overlapping returns the extents that overlap [from, to).
+func (tx *Tx) overlapping(from, to extent.Addr) (xs []Extent, err error) {
 	err = tx.ExtentsIn(from, to, func(x Extent) bool { xs = append(xs, x); return true })
 	return xs, err
 }
@@ -99,15 +99,17 @@ func (mv *mover) moveExtent(u *units, m Move) (done bool, err error) {
 	// the same whichever of its units are recorded.
 	part := u.part(r, m.at(u.address(r.from)))
 	var moved []unitRange
+	var near []byte // the key of one of them
 	for _, ref := range refs {
 		s, err := mv.moveRef(u, r, part, ref)
 		if err != nil {
 			return false, err
 		}
 		moved = append(moved, s)
+		near = key64(uint64(ref.Addr), ref.File, uint64(ref.Off))
 	}
 	mv.left -= len(refs)
-	return all, mv.settle(m, u, r, part, moved)
+	return all, mv.settle(m, u, r, part, moved, near)
 }
 
 // within returns the units of u in [from, to), whose borders must be borders of units.
@@ -258,8 +260,8 @@ func (tx *Tx) fileExtentAt(file uint64, off int64) (e FileExtent, ok bool, err e
 }
 
 // settle records units moved of part, which is units r of u, where they are now, and what of r
-// nobody refers to any more in the old place as dead.
-func (mv *mover) settle(m Move, u *units, r unitRange, part *units, moved []unitRange) error {
+// nobody refers to any more in the old place as dead. near is the key of a reference that moved.
+func (mv *mover) settle(m Move, u *units, r unitRange, part *units, moved []unitRange, near []byte) error {
 	tx := mv.tx
 	if len(moved) == 0 {
 		return nil
@@ -271,7 +273,7 @@ func (mv *mover) settle(m Move, u *units, r unitRange, part *units, moved []unit
 	if err := mv.record(m, part, moved, sums); err != nil {
 		return err
 	}
-	dead, err := tx.unreferenced(u, r)
+	dead, err := tx.unreferenced(u, r, near)
 	if err != nil {
 		return err
 	}
@@ -287,7 +289,7 @@ func (mv *mover) settle(m Move, u *units, r unitRange, part *units, moved []unit
 // that touch become one, as mappings may lie across them.
 func (mv *mover) record(m Move, part *units, moved []unitRange, sums []uint32) error {
 	tx := mv.tx
-	xs, err := tx.extentsIn(m.To, m.To+extent.Addr(m.Blocks*extent.BlockSize))
+	xs, err := tx.overlapping(m.To, m.To+extent.Addr(m.Blocks*extent.BlockSize))
 	if err != nil {
 		return err
 	}
@@ -299,7 +301,7 @@ func (mv *mover) record(m Move, part *units, moved []unitRange, sums []uint32) e
 			if err != nil {
 				return err
 			}
-			fresh = subtractAll(fresh, known)
+			fresh = subtract(fresh, known)
 		}
 		if err := tx.removeExtent(&xs[i]); err != nil {
 			return err
@@ -342,9 +344,14 @@ func joined(xs []Extent) (out []Extent) {
 	return out
 }
 
-func subtractAll(from []unitRange, r unitRange) (out []unitRange) {
+// subtract returns what of the ranges is not in r.
+func subtract(from []unitRange, r unitRange) (out []unitRange) {
 	for _, f := range from {
-		out = append(out, subtract([]unitRange{f}, r)...)
+		for _, rest := range []unitRange{{f.from, min(f.to, r.from)}, {max(f.from, r.to), f.to}} {
+			if rest.from < rest.to {
+				out = append(out, rest)
+			}
+		}
 	}
 	return out
 }

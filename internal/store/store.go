@@ -36,6 +36,10 @@ type Options struct {
 	// MaxBytes bounds the file; 0 means DefaultMaxBytes. The space is preallocated where the
 	// file system can (without changing the file's length).
 	MaxBytes int64
+	// Freed, unless nil, is told after each commit which blocks of conventional block groups it
+	// freed: they were part of an extent before it or during it, and are of none now. It runs in
+	// the goroutine of the Update, before that returns, and must not use the store.
+	Freed func([]Run)
 	// NoSync leaves out syncing and preallocating: for tests only, a crash loses the store.
 	NoSync bool
 	// Around, unless nil, stands around every transaction that writes: it runs commit, once, and
@@ -81,7 +85,8 @@ type Store struct {
 	maxBytes int64
 	noSync   bool
 	around   func(commit func() error) error
-	readOnly bool // an unknown read-only-compatible feature
+	freed    func([]Run) // Options.Freed
+	readOnly bool        // an unknown read-only-compatible feature
 	// freelistSync is FreelistSyncPages; tests lower it.
 	freelistSync int
 
@@ -217,7 +222,7 @@ func Open(path string, o Options) (s *Store, err error) {
 	if err := o.check("store.Open"); err != nil {
 		return nil, err
 	}
-	s = &Store{maxBytes: o.MaxBytes, noSync: o.NoSync, around: o.Around, freelistSync: FreelistSyncPages}
+	s = &Store{maxBytes: o.MaxBytes, noSync: o.NoSync, freed: o.Freed, around: o.Around, freelistSync: FreelistSyncPages}
 	if err := s.openDB(path); err != nil {
 		s.release()
 		return nil, err

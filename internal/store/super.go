@@ -17,8 +17,11 @@ const (
 	knownReadOnlyCompatible uint64 = 0
 	// knownIncompatible: bits 0 (SEGMENT_SUMMARIES) and 1 (LOG) are set aside, but this
 	// version can read neither, so they count as unknown.
-	knownIncompatible uint64 = 0
+	knownIncompatible = FeatureConventional
 )
+
+// FeatureConventional is the incompatible flag CONVENTIONAL: there are conventional block groups.
+const FeatureConventional uint64 = 1 << 2
 
 // Superblock is the record that describes the store (docs/format.md 2.1).
 type Superblock struct {

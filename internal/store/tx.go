@@ -18,9 +18,12 @@ type Tx struct {
 	buckets   [numBuckets]*bbolt.Bucket
 	super     Superblock
 	groups    map[uint32]*groupEntry
+	chunks    map[uint64]*chunk // slot << 32 | chunk
+	freed     []Run             // set by finish
 	noted     notedFile
 	mutations uint64
-	broken    error // bbolt panicked: the transaction must not be committed
+	refsRead  uint64 // back-references read by referrers; for tests
+	broken    error  // bbolt panicked: the transaction must not be committed
 }
 
 // Mutated reports whether anything was changed in this transaction so far.
@@ -56,6 +59,9 @@ func load(b *bbolt.Tx) (tx *Tx, err error) {
 
 // finish writes what the transaction kept in memory.
 func (tx *Tx) finish() error {
+	if err := tx.writeBitmaps(); err != nil {
+		return err
+	}
 	if err := tx.writeGroups(); err != nil {
 		return err
 	}
@@ -185,6 +191,44 @@ func (c *cursor) next() (k, p []byte, err error) {
 	return c.open(c.c.Next())
 }
 
+// advance is seek when it is the first move and next when it is not.
+func (c *cursor) advance(first bool, from []byte) (k, p []byte, err error) {
+	if first {
+		return c.seek(from)
+	}
+	return c.next()
+}
+
+// below goes to the last record with a key < key: from anywhere when it is the first move, and
+// from the record with that key, where the last move went, when it is not.
+func (c *cursor) below(first bool, key []byte) (k, p []byte, err error) {
+	if c.c == nil {
+		return nil, nil, nil
+	}
+	c.at = nil
+	defer c.tx.guard(c.b, &err)
+	if first {
+		c.c.Seek(key)
+	}
+	return c.open(c.before(key))
+}
+
+// before moves back to the record before the one the cursor is at, which is the first with a key
+// >= key, or past the end.
+func (c *cursor) before(key []byte) (k, v []byte) {
+	for {
+		if k, v = c.c.Prev(); k != nil {
+			return k, v
+		}
+		// bbolt's Prev stops with nil at a leaf that this transaction emptied, as it does at
+		// the start of the bucket. Only the first key tells the two apart.
+		first, _ := c.tx.buckets[c.b].Cursor().First()
+		if first == nil || bytes.Compare(first, key) >= 0 {
+			return nil, nil
+		}
+	}
+}
+
 // floor goes to the last record with a key <= key.
 func (c *cursor) floor(key []byte) (k, p []byte, err error) {
 	if c.c == nil {
@@ -195,15 +239,5 @@ func (c *cursor) floor(key []byte) (k, p []byte, err error) {
 	if rk != nil && bytes.Equal(rk, key) {
 		return c.open(rk, rv)
 	}
-	for {
-		if rk, rv = c.c.Prev(); rk != nil {
-			return c.open(rk, rv)
-		}
-		// bbolt's Prev stops with nil at a leaf that this transaction emptied, as it does at
-		// the start of the bucket. Only the first key tells the two apart.
-		first, _ := c.tx.buckets[c.b].Cursor().First()
-		if first == nil || bytes.Compare(first, key) > 0 {
-			return c.open(nil, nil)
-		}
-	}
+	return c.open(c.before(key))
 }

@@ -83,6 +83,7 @@ func (s *Store) write(freeing bool, fn func(*Tx) error) error {
 		return err
 	}
 	s.sequence.Store(tx.super.CommitSequence)
+	s.reportFreed(tx.freed)
 	return nil
 }
 

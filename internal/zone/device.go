@@ -65,6 +65,10 @@ type Stats struct {
 	Finishes, Resets     uint64
 	Evictions            uint64 // implicitly open zones closed by the device to open another
 	ImplicitOpens        uint64
+	Discards             uint64 // commands; see Discarder
+	DiscardRanges        uint64 // carried by them
+	DiscardedBytes       uint64
+	Releases             uint64 // commands
 	PeakOpen, PeakActive int
 	RefusedTooManyOpen   uint64
 	RefusedTooManyActive uint64
@@ -119,6 +123,7 @@ type Device interface {
 
 // The sentinels of a device's refusals and failures. Test with errors.Is.
 var (
+	ErrNoDiscard         = sentinel("device cannot discard")
 	ErrUnalignedWrite    = sentinel("write does not start at the write pointer")
 	ErrBoundary          = sentinel("request crosses the zone's capacity or border")
 	ErrZoneFull          = sentinel("zone is full")

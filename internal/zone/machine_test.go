@@ -106,6 +106,14 @@ func run(m *Machine, f []string) error {
 		return m.Finish(z)
 	case "reset":
 		return m.Reset(z)
+	case "release":
+		return m.CheckRelease(z)
+	case "discard":
+		var ranges []extent.Range
+		for i := 2; i < len(f); i += 2 {
+			ranges = append(ranges, extent.Range{Off: n(i) * blk, End: n(i+1) * blk})
+		}
+		return m.CheckDiscard(z, ranges)
 	case "fail":
 		return m.SetCondition(z, map[string]Condition{"read-only": ReadOnly, "offline": Offline, "full": Full}[f[2]])
 	case "power-cycle":

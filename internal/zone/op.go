@@ -13,9 +13,12 @@ const (
 	OpCloseZone
 	OpFinish
 	OpReset
+	OpDiscard
+	OpRelease
 )
 
-var opNames = [...]string{"read", "write", "append", "flush", "open", "close", "finish", "reset"}
+var opNames = [...]string{"read", "write", "append", "flush", "open", "close", "finish", "reset",
+	"discard", "release"}
 
 // String returns the kind in one lower-case word.
 func (k OpKind) String() string { return opNames[k] }
@@ -25,7 +28,7 @@ type Op struct {
 	Kind OpKind
 	Zone int   // -1 for a flush
 	Off  int64 // of an append: -1 before it, the place it got after it
-	Len  int64 // bytes of a read, write or append
+	Len  int64 // bytes of a read, write, append or discard, the first range's offset being Off
 	// After is false before the operation and true after it has taken effect and before
 	// its caller hears of it.
 	After bool

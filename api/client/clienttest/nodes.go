@@ -248,6 +248,58 @@ func (s *Server) RenameFile(_ context.Context, r *shinglev1.RenameFileRequest) (
 	return &shinglev1.RenameFileResponse{File: n.file(), Freed: &shinglev1.Freed{}}, nil
 }
 
+func (s *Server) CloneFile(_ context.Context, r *shinglev1.CloneFileRequest) (*shinglev1.CloneFileResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.nodes[r.NewName]
+	if old != nil && r.RequestId != "" && old.meta.RequestId == r.RequestId {
+		return &shinglev1.CloneFileResponse{File: old.file(), Freed: &shinglev1.Freed{}}, nil
+	}
+	n, err := s.matchedLocked(r.Name, 0, r.IfMatch)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case old != nil && old.directory():
+		return nil, Errorf(codes.FailedPrecondition, "NOT_A_FILE", nil, fmt.Sprintf("%q is a directory", r.NewName))
+	case old != nil && !r.Replace:
+		return nil, Errorf(codes.AlreadyExists, "ALREADY_EXISTS", nil, fmt.Sprintf("%q exists", r.NewName))
+	}
+	if err := match(old, r.IfTargetMatch); err != nil {
+		return nil, err
+	}
+	s.durableLocked(n)
+	c := s.makeLocked(r.NewName, shinglev1.FileKind_FILE_KIND_FILE)
+	c.data = append([]byte(nil), n.data...)
+	c.meta.RequestId, c.meta.Attributes, c.meta.Mtime, c.meta.Mode = r.RequestId, n.meta.Attributes, n.meta.Mtime, n.meta.Mode
+	s.durableLocked(c)
+	return &shinglev1.CloneFileResponse{File: c.file(), Freed: &shinglev1.Freed{}}, nil
+}
+
+// MapFile answers Server.Maps, an extent a page.
+func (s *Server) MapFile(_ context.Context, r *shinglev1.MapFileRequest) (*shinglev1.MapFileResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, err := s.fileLocked(r.Name, r.FileId)
+	if err != nil {
+		return nil, err
+	}
+	out := &shinglev1.MapFileResponse{File: n.file()}
+	extents := s.Maps[n.meta.Name]
+	for i, x := range extents {
+		if x.Offset < r.Offset {
+			continue
+		}
+		out.Extents = []*shinglev1.FileExtent{x}
+		if i < len(extents)-1 {
+			end := x.Offset + x.Length
+			out.NextOffset = &end
+		}
+		break
+	}
+	return out, nil
+}
+
 func (s *Server) TruncateFile(_ context.Context, r *shinglev1.TruncateFileRequest) (*shinglev1.TruncateFileResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -44,7 +44,9 @@ type Server struct {
 	Zones       []*shinglev1.Zone
 	BlockGroups []*shinglev1.BlockGroup
 	Conditions  []*shinglev1.Condition
+	Maps        map[string][]*shinglev1.FileExtent // by name; what MapFile answers
 	Counters    map[string]uint64
+	Trims       Trims
 	// OnReclaim answers Reclaim; nil: UNIMPLEMENTED.
 	OnReclaim func(*shinglev1.ReclaimRequest, grpc.ServerStreamingServer[shinglev1.ReclaimResponse]) error
 

@@ -332,7 +332,8 @@ type File struct {
 	Size int64 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
 	// Logical bytes not in holes, as of the last commit.
 	AllocatedBytes int64 `protobuf:"varint,5,opt,name=allocated_bytes,json=allocatedBytes,proto3" json:"allocated_bytes,omitempty"`
-	// Bytes after compression and padding, on the device or inline, as of the last commit.
+	// Bytes after compression and padding, on the device or inline, as of the last commit. What
+	// clones share counts in each of them.
 	StoredBytes int64 `protobuf:"varint,6,opt,name=stored_bytes,json=storedBytes,proto3" json:"stored_bytes,omitempty"`
 	// Bytes received and not yet durable.
 	DirtyBytes int64 `protobuf:"varint,7,opt,name=dirty_bytes,json=dirtyBytes,proto3" json:"dirty_bytes,omitempty"`
@@ -1693,7 +1694,8 @@ type Freed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Free now, or after a zone reset that is under way.
 	FreedBytes int64 `protobuf:"varint,1,opt,name=freed_bytes,json=freedBytes,proto3" json:"freed_bytes,omitempty"`
-	// Come back later, by reclaim or when the last reader has gone.
+	// Come back later, by reclaim or when the last reader has gone; of a deleted or replaced file
+	// at most so many, for what a clone still refers to stays.
 	PendingBytes  int64 `protobuf:"varint,2,opt,name=pending_bytes,json=pendingBytes,proto3" json:"pending_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2432,7 +2434,7 @@ type FileExtent struct {
 	// DATA, INLINE: how the range is stored.
 	Compression Compression `protobuf:"varint,7,opt,name=compression,proto3,enum=shingle.v1.Compression" json:"compression,omitempty"`
 	// DATA: another file, or another place of this one, refers to some of those blocks or
-	// frames too.
+	// frames too. Where it would take long to find out, true.
 	Shared bool `protobuf:"varint,8,opt,name=shared,proto3" json:"shared,omitempty"`
 	// DATA: where address lies on the devices, one a copy.
 	Zones         []*ZoneRef `protobuf:"bytes,9,rep,name=zones,proto3" json:"zones,omitempty"`

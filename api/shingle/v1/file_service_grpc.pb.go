@@ -113,8 +113,8 @@ type FileServiceClient interface {
 	// (FAILED_PRECONDITION / NOT_A_FILE); a file cloned to its own name is INVALID_ARGUMENT.
 	CloneFile(ctx context.Context, in *CloneFileRequest, opts ...grpc.CallOption) (*CloneFileResponse, error)
 	// Says where a file lies on the device, in pages, as FIEMAP does. Received bytes that are
-	// not durable yet show as DIRTY. The file may change between pages, and what a page says
-	// may be outdated when it arrives; each page is of one moment.
+	// not durable yet show as DIRTY. The file may change between pages and while one is made, and
+	// reclaim moves what is stored, so an address says where the bytes were, not where they are.
 	MapFile(ctx context.Context, in *MapFileRequest, opts ...grpc.CallOption) (*MapFileResponse, error)
 }
 
@@ -330,8 +330,8 @@ type FileServiceServer interface {
 	// (FAILED_PRECONDITION / NOT_A_FILE); a file cloned to its own name is INVALID_ARGUMENT.
 	CloneFile(context.Context, *CloneFileRequest) (*CloneFileResponse, error)
 	// Says where a file lies on the device, in pages, as FIEMAP does. Received bytes that are
-	// not durable yet show as DIRTY. The file may change between pages, and what a page says
-	// may be outdated when it arrives; each page is of one moment.
+	// not durable yet show as DIRTY. The file may change between pages and while one is made, and
+	// reclaim moves what is stored, so an address says where the bytes were, not where they are.
 	MapFile(context.Context, *MapFileRequest) (*MapFileResponse, error)
 	mustEmbedUnimplementedFileServiceServer()
 }

@@ -209,5 +209,8 @@ func (d *Device) Finish(z int) error {
 // Reset implements zone.Device.
 func (d *Device) Reset(z int) error {
 	d.wait(zone.OpReset, z, func(c *Counts) { c.Resets++ })
+	if d.commandFails(zone.OpReset, z) {
+		return mediaError("zone.Reset", z)
+	}
 	return d.audit.command(z, zone.Empty, func() error { return d.inner.Reset(z) })
 }

@@ -28,8 +28,12 @@ const AnyZone = -1
 type Counts struct {
 	Reads, Writes, Appends, Flushes int
 	Opens, Closes, Finishes, Resets int
+	Discards, Releases              int
 	FailedAppends, FailedReads      int // made to fail by the plan
-	FailedFlushes                   int
+	FailedFlushes, FailedCommands   int
+	// Misplaced are appends, opens, closes, finishes and resets that were sent to a conventional
+	// zone, which knows none of them.
+	Misplaced int
 }
 
 // Device is a zone.Device with faults. All methods may be called at any time from several
@@ -45,6 +49,7 @@ type Device struct {
 	reads    []*readFault
 	failures []*zoneFailure
 	stalls   []*stall
+	commands []*commandFault
 	spoils   []*spoilFault
 	spoiled  []Place
 	counts   Counts
@@ -141,7 +146,7 @@ func (d *Device) Stall(kind zone.OpKind, zone int, gate <-chan struct{}, met cha
 func (d *Device) Heal() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.appends, d.flushes, d.reads, d.failures, d.stalls, d.spoils = nil, nil, nil, nil, nil, nil
+	d.appends, d.flushes, d.reads, d.failures, d.stalls, d.spoils, d.commands = nil, nil, nil, nil, nil, nil, nil
 }
 
 // Counts returns the calls so far.
@@ -162,6 +167,12 @@ func (d *Device) Audit() error { return d.audit.verdict(d.inner) }
 func (d *Device) wait(kind zone.OpKind, z int, count func(*Counts)) {
 	d.mu.Lock()
 	count(&d.counts)
+	switch kind {
+	case zone.OpAppend, zone.OpOpen, zone.OpCloseZone, zone.OpFinish, zone.OpReset:
+		if z >= 0 && !d.inner.Geometry().IsSequential(z) {
+			d.counts.Misplaced++
+		}
+	}
 	var s *stall
 	for i, c := range d.stalls {
 		if c.kind == kind && (c.zone == AnyZone || c.zone == z) {

@@ -154,6 +154,35 @@ func TestWritesFailAsAppendsDo(t *testing.T) {
 	}
 }
 
+// Every command that a conventional zone does not know is counted, and no other.
+func TestMisplacedCommands(t *testing.T) {
+	m, err := zone.NewMem(zone.Geometry{Dialect: zone.SMR, ZoneSize: 4 * blk, ZoneCapacity: 4 * blk, Zones: 4, Conventional: 2}, zone.MemOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := faultdev.New(m, 1)
+	for z := range 4 {
+		_, appended := d.Append(z, blocks(1))
+		for _, err := range []error{appended, d.Open(z), d.CloseZone(z), d.Finish(z), d.Reset(z)} {
+			if (err != nil) != (z < 2) {
+				t.Errorf("zone %d: %v", z, err)
+			}
+		}
+		if want := 5 * min(z+1, 2); d.Counts().Misplaced != want {
+			t.Errorf("after zone %d: %d misplaced, want %d", z, d.Counts().Misplaced, want)
+		}
+		if err := d.Write(z, 0, blocks(1)); err != nil {
+			t.Error(err)
+		}
+		if err := d.ReadAt(z, 0, make([]byte, blk)); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := d.Flush(); err != nil || d.Counts().Misplaced != 10 {
+		t.Errorf("%v, %+v", err, d.Counts())
+	}
+}
+
 func TestFailedFlush(t *testing.T) {
 	for _, reached := range []bool{false, true} {
 		d, m := newDevice(t)

@@ -206,7 +206,7 @@ func (d *Device) CloseZone(i int) error { return d.guarded("zone.CloseZone", i, 
 func (d *Device) Finish(i int) error { return d.guarded("zone.Finish", i, d.m.Finish) }
 
 // Reset implements zone.Device. It waits for reads and writes of the zone and keeps the
-// zone's file space: to punch it out and take it again costs more than it saves.
+// zone's file space: to punch it out and take it again costs more than it saves. Release does.
 func (d *Device) Reset(i int) error { return d.guarded("zone.Reset", i, d.m.Reset) }
 
 // SetCondition turns a zone ReadOnly or Offline as a failing drive would; it is kept by the
@@ -238,6 +238,8 @@ func mediaError(op string, i int, err error) error {
 	if err == nil {
 		return nil
 	}
-	return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, op, fmt.Sprintf("zone %d", i),
+	return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, op, zoneName(i),
 		fmt.Errorf("%w: %w", zone.ErrMedia, err))
 }
+
+func zoneName(i int) string { return fmt.Sprintf("zone %d", i) }

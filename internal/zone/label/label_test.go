@@ -144,6 +144,14 @@ func TestZones(t *testing.T) {
 	if a, b, err := label.Zones(smr); a != 4 || b != 5 || err != nil {
 		t.Errorf("zones %d, %d, %v", a, b, err)
 	}
+	smr.Conventional = 9
+	if a, b, err := label.Zones(smr); a != 0 || b != 1 || err != nil {
+		t.Errorf("all conventional: zones %d, %d, %v", a, b, err)
+	}
+	one := zone.Geometry{Dialect: zone.SMR, ZoneSize: blk, ZoneCapacity: blk, Zones: 1, Conventional: 1}
+	if _, _, err := label.Zones(one); !errdefs.Is(err, errdefs.InvalidArgument) {
+		t.Errorf("one conventional zone: %v", err)
+	}
 	smr.Conventional = 8
 	if _, _, err := label.Zones(smr); !errdefs.Is(err, errdefs.InvalidArgument) {
 		t.Errorf("one sequential zone: %v", err)

@@ -10,12 +10,15 @@ import (
 	"github.com/shingle-store/shingle/internal/zone"
 )
 
-// Zones returns the two zones that labels live in: the first two sequential ones. A device
-// without two is InvalidArgument.
+// Zones returns the two zones that labels live in: the first two sequential ones, or the first two
+// of a device that is all conventional. A device without two is InvalidArgument.
 func Zones(g zone.Geometry) (a, b int, err error) {
-	if g.NumSequential() < 2 {
+	switch n := g.NumSequential(); {
+	case n == 0 && g.Zones >= 2:
+		return 0, 1, nil
+	case n < 2:
 		return 0, 0, errdefs.Invalid("label.Zones", "Zones",
-			fmt.Sprintf("labels need 2 sequential zones and the device has %d", g.NumSequential()))
+			fmt.Sprintf("labels need 2 zones of one kind and the device has %d, %d of them sequential", g.Zones, n))
 	}
 	return g.Conventional, g.Conventional + 1, nil
 }
@@ -96,8 +99,9 @@ func readZone(dev zone.Device, z int) (Label, error) {
 // an append and its finish, and then the zone still holds an active slot. For a label of the
 // generation that the device has already that is all there is to do; a lower one is refused
 // (Precondition), or Read would not see it. The device needs one free active and open slot.
-// The new label is read back, for a device may lose a write without a word. After an error the old
-// label is still there; the new one may be, too.
+// Conventional zones are written in place instead, and get no other command. The new label is read
+// back, for a device may lose a write without a word. After an error the old label is still there; the
+// new one may be, too.
 func Write(dev zone.Device, l Label) error {
 	const op = "label.Write"
 	b := EncodeLabel(l)
@@ -120,13 +124,7 @@ func Write(dev zone.Device, l Label) error {
 			return dev.Flush()
 		}
 	}
-	if err := dev.Reset(z); err != nil {
-		return err
-	}
-	if _, err := dev.Append(z, [][]byte{b}); err != nil {
-		return err
-	}
-	if err := dev.Finish(z); err != nil {
+	if err := put(dev, z, b); err != nil {
 		return err
 	}
 	if err := dev.Flush(); err != nil {
@@ -137,6 +135,20 @@ func Write(dev zone.Device, l Label) error {
 			fmt.Errorf("the label that was written does not read back: %w", errors.Join(err, zone.ErrMedia)))
 	}
 	return nil
+}
+
+// put makes b the first block of a label zone.
+func put(dev zone.Device, z int, b []byte) error {
+	if !dev.Geometry().IsSequential(z) {
+		return dev.Write(z, 0, [][]byte{b})
+	}
+	if err := dev.Reset(z); err != nil {
+		return err
+	}
+	if _, err := dev.Append(z, [][]byte{b}); err != nil {
+		return err
+	}
+	return dev.Finish(z)
 }
 
 // settle finishes label zones that a crash left active.
@@ -159,15 +171,20 @@ func settle(dev zone.Device) error {
 	return nil
 }
 
-// Erase resets both label zones and flushes, so that Read finds nothing: the first step of
-// formatting a device anew, which may hold labels of any generation.
+// Erase resets both label zones, or writes zeros over conventional ones' labels, and flushes, so
+// that Read finds nothing: the first step of formatting a device anew, which may hold labels of any
+// generation.
 func Erase(dev zone.Device) error {
 	a, b, err := Zones(dev.Geometry())
 	if err != nil {
 		return err
 	}
+	erase := dev.Reset
+	if !dev.Geometry().IsSequential(a) {
+		erase = func(z int) error { return put(dev, z, aligned()) }
+	}
 	for _, z := range []int{a, b} {
-		if err := dev.Reset(z); err != nil {
+		if err := erase(z); err != nil {
 			return err
 		}
 	}

@@ -57,7 +57,8 @@ type life struct {
 // those begun since by a reset; at least one.
 type zoneModel struct {
 	lives []life
-	// versions of the blocks of a conventional zone: the flushed one and those since.
+	// versions of the blocks of a conventional zone: the flushed one and those since; nil
+	// stands for a discard, after which a block may hold anything.
 	versions map[int][][]byte
 }
 
@@ -86,6 +87,8 @@ func (m *crashModel) step(rng *rand.Rand) {
 	now := &zm.lives[len(zm.lives)-1]
 	m.seed++
 	switch r := rng.IntN(20); {
+	case !m.g.IsSequential(z) && r < 5:
+		m.discard(z, rng)
 	case !m.g.IsSequential(z):
 		m.overwrite(z, rng)
 	case r < 11:
@@ -108,6 +111,8 @@ func (m *crashModel) step(rng *rand.Rand) {
 		_ = m.dev.Open(z)
 	case r == 16:
 		_ = m.dev.CloseZone(z)
+	case r == 18:
+		m.release(z)
 	case r == 17:
 		if err := m.dev.Flush(); err != nil {
 			m.Fatalf("flush: %v", err)
@@ -131,6 +136,42 @@ func (m *crashModel) overwrite(z int, rng *rand.Rand) {
 			v[at+i/blk] = [][]byte{make([]byte, blk)}
 		}
 		v[at+i/blk] = append(v[at+i/blk], b[i:i+blk])
+	}
+}
+
+// discard gives up a random part of a conventional zone.
+func (m *crashModel) discard(z int, rng *rand.Rand) {
+	d, ok := m.dev.(zone.Discarder)
+	if !ok {
+		return
+	}
+	n := m.g.SizeOf(z) / blk
+	at := rng.Int64N(n)
+	end := at + 1 + rng.Int64N(n-at)
+	if err := d.Discard(z, blocks(at, end)); err != nil {
+		m.Fatalf("discard in conventional zone %d: %v", z, err)
+	}
+	for b := at; b < end; b++ {
+		v := m.zones[z].versions
+		if v[int(b)] == nil {
+			v[int(b)] = [][]byte{make([]byte, blk)}
+		}
+		v[int(b)] = append(v[int(b)], nil)
+	}
+}
+
+// release gives up the space of a zone; one that is not empty must refuse.
+func (m *crashModel) release(z int) {
+	d, ok := m.dev.(zone.Discarder)
+	if !ok {
+		return
+	}
+	r, err := m.dev.Report(z, 1)
+	if err != nil {
+		m.Fatal(err)
+	}
+	if err := d.Release(z); (err == nil) != (r[0].Condition == zone.Empty) {
+		m.Fatalf("release of zone %d, which is %v: %v", z, r[0].Condition, err)
 	}
 }
 
@@ -255,7 +296,7 @@ func (m *crashModel) checkConventional(z int) {
 		}
 		found := false
 		for _, v := range versions {
-			if differ(p, v) < 0 {
+			if v == nil || differ(p, v) < 0 {
 				found = true
 				m.zones[z].versions[b] = [][]byte{v}
 			}

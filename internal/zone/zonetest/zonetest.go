@@ -89,6 +89,7 @@ func closes(t *testing.T, dev zone.Device, g zone.Geometry) {
 			t.Errorf("%s after Close: %v, want %v", what, err, zone.ErrClosed)
 		}
 	}
+	closesDiscarder(t, dev, g)
 }
 
 type testCase struct {
@@ -97,7 +98,7 @@ type testCase struct {
 	run   func(*suite)
 }
 
-var cases = concat(ioCases, commandCases, limitCases, parallelCases)
+var cases = concat(ioCases, commandCases, limitCases, parallelCases, discardCases)
 
 func concat(lists ...[]testCase) (all []testCase) {
 	for _, l := range lists {
