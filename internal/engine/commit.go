@@ -37,7 +37,7 @@ type filePublication struct {
 func (e *Engine) beforeCommit() (store.Change, func(error), error) {
 	p := e.collectPlaced(false)
 	marks := e.trimmed.take()
-	if p.appended() || !marks.empty() {
+	if p.appended() || marks.needFlush() {
 		if err := e.flush(); err != nil {
 			e.trimmed.forget(marks)
 			marks = trimMarks{}

@@ -80,6 +80,7 @@ type Engine struct {
 	waiting    atomic.Int64 // bytes placed by nodelalloc and not committed
 	inlining   atomic.Int64 // ranges to be stored inline and not committed
 	memWaiters atomic.Int64
+	ticks      atomic.Int64 // spaceTicks so far
 	orphans    atomic.Int64 // deleted files not freed yet
 	resetting  atomic.Int64
 	doubt      doubt

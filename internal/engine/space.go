@@ -87,8 +87,11 @@ func (e *Engine) coming(err error) bool {
 	return e.spaceComing()
 }
 
-// spaceTick bounds how long a waiter relies on being woken.
-func (e *Engine) spaceTick() <-chan time.Time { return time.After(100 * time.Millisecond) }
+// spaceTick bounds how long a waiter relies on being woken. No two ticks are of the same moment, so
+// waiters do not all look at once, and look in the order in which they began to wait.
+func (e *Engine) spaceTick() <-chan time.Time {
+	return time.After(100*time.Millisecond + time.Duration(e.ticks.Add(1)%4096)*time.Microsecond)
+}
 
 func (e *Engine) waitFor(d time.Duration) time.Duration {
 	if d <= 0 {

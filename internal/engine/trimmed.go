@@ -31,7 +31,11 @@ type runMark struct {
 	trimmed bool
 }
 
-func (m *trimMarks) empty() bool { return len(m.zones)+len(m.runs) == 0 }
+// needFlush reports whether one of them says that something was given back, which is believed only
+// after a device flush.
+func (m *trimMarks) needFlush() bool {
+	return len(m.zones) > 0 || slices.ContainsFunc(m.runs, func(r runMark) bool { return r.trimmed })
+}
 
 // recovered notes what is on record.
 func (t *trimmed) recovered(slot uint32) {
