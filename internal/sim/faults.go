@@ -24,6 +24,9 @@ func (r *run) complete(ev *event) {
 	case "commit":
 		r.completeCommit(ev)
 		return
+	case "committed":
+		r.completeCommitted()
+		return
 	}
 	r.cov.add("device "+ev.kind, 1)
 	if l.ops > 0 {

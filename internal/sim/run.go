@@ -90,6 +90,7 @@ type life struct {
 	power              bool // and the power with it
 	// ops and commits count down to the end; 0: none.
 	ops, commits int
+	torn         string // how the commit is cut that is being made
 	image        []byte // of the metadata, as the end left it
 }
 

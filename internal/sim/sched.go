@@ -28,7 +28,7 @@ func (e *event) String() string {
 	switch e.kind {
 	case "append", "read":
 		return fmt.Sprintf("%s zone %d at %d, %d bytes", e.kind, e.zone, e.off, e.len)
-	case "commit", "flush":
+	case "commit", "committed", "flush":
 		return e.kind
 	case "client":
 		return fmt.Sprintf("client %d goes on", e.zone)
@@ -41,6 +41,7 @@ type verdict struct {
 	err error
 	// after, unless nil, runs when the effect is there and before its caller hears of it.
 	after func()
+	hold  bool // of a commit: it waits once more when it is written
 }
 
 // sched holds what is pending.

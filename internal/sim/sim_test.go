@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -103,8 +104,8 @@ func keep(t *testing.T, trace Trace, seed uint64) (path string) {
 	path = filepath.Join(dir, fmt.Sprintf("%d.trace", seed))
 	candidate := filepath.Join(dir, fmt.Sprintf("%d.candidate", seed))
 	defer os.Remove(candidate)
+	defer os.Remove(candidate + historySuffix)
 	began := time.Now()
-	var history []string
 	short := trace.Reduce(func(c Trace) bool {
 		if time.Since(began) > time.Minute {
 			return false
@@ -114,30 +115,35 @@ func keep(t *testing.T, trace Trace, seed uint64) (path string) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		out, err := exec.CommandContext(ctx, os.Args[0], "-test.run", "^TestReplayOne$", "-sim.replay", candidate).CombinedOutput()
-		if err != nil {
-			history = []string{string(out)}
+		if exec.CommandContext(ctx, os.Args[0], "-test.run", "^TestReplayOne$", "-sim.replay", candidate).Run() == nil {
+			return false
 		}
-		return err != nil
+		if told, err := os.ReadFile(candidate + historySuffix); err == nil { // else it hung, or died
+			trace.History = strings.Split(strings.TrimSpace(string(told)), "\n")
+		}
+		return true
 	}, 400)
-	if len(history) > 0 {
-		short.History = history
-	}
+	short.History = trace.History
 	if err := short.Write(path); err != nil {
 		t.Fatal(err)
 	}
 	return path
 }
 
-// TestReplayOne runs the trace of -sim.replay.
+// historySuffix ends the name of the file that TestReplayOne leaves beside a trace that fails.
+const historySuffix = ".history"
+
+// TestReplayOne runs the trace of -sim.replay, and writes the history of a failure beside it.
 func TestReplayOne(t *testing.T) {
 	if *simReplay == "" {
 		t.Skip("no -sim.replay")
 	}
-	replay(t, *simReplay)
+	if res := replay(t, *simReplay); res.Err != nil {
+		write(t, *simReplay+historySuffix, strings.Join(res.History, "\n"))
+	}
 }
 
-func replay(t *testing.T, path string) {
+func replay(t *testing.T, path string) Result {
 	t.Helper()
 	trace, err := ReadTrace(path)
 	if err != nil {
@@ -148,8 +154,9 @@ func replay(t *testing.T, path string) {
 		for _, line := range res.History {
 			t.Log(line)
 		}
-		t.Fatalf("%s: %v", path, res.Err)
+		t.Errorf("%s: %v", path, res.Err)
 	}
+	return res
 }
 
 // TestReplay runs every trace in testdata/traces: failures of the past, mended.
