@@ -163,7 +163,7 @@ func (s *service) openEngine(ctx context.Context, f *folder) error {
 	s.fresh = fresh
 	s.engine, err = engine.Open(ctx, engine.Options{
 		Device: d, MetadataPath: f.metadata(), MetadataLimit: s.c.MetadataLimit, Compression: s.c.Compression,
-		NoDelalloc: s.c.NoDelalloc, DirtyLimit: s.c.DirtyLimit, MaxWait: s.c.MaxWait,
+		NoDelalloc: s.c.NoDelalloc, DirtyLimit: s.c.DirtyLimit, ReadLimit: s.c.ReadLimit, MaxWait: s.c.MaxWait,
 		Now: time.Now, Random: rand.Reader, Logger: s.log,
 	})
 	return err

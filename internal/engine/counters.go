@@ -57,6 +57,9 @@ func (e *Engine) Counters() map[string]uint64 {
 		"extent_bytes_read":             c.readBytes.Load(),
 		"device_appends":                d.Appends,
 		"device_writes":                 d.Writes,
+		"reads_open":                    uint64(len(e.reads.readers)),
+		"read_memory_bytes":             uint64(e.reads.inUse.Load()),
+		"read_memory_peak_bytes":        uint64(e.reads.peak.Load()),
 		"dirty_memory_bytes":            uint64(e.arena.InUse()),
 		"dirty_memory_peak_bytes":       uint64(e.arena.Peak()),
 	}
