@@ -367,6 +367,7 @@ func (e *Engine) readBlocks(f *file, x store.Piece, data []byte) error {
 			continue
 		}
 		if rerr := e.dev.ReadAt(z, zoneOff+int64(i)*extent.BlockSize, b); rerr != nil {
+			e.zoneGone(slot, z, rerr)
 			return e.readFailed(f, x, int64(i), rerr)
 		}
 		if got := csum.Sum(b); got != want {
