@@ -59,7 +59,7 @@ func (e *Engine) discard(x placedExtent, rereserve bool) {
 		// Before the blocks can be allocated, or trimmed, again.
 		e.trimmed.markRuns(x.slot, []extent.Range{{Off: off, End: off + n}}, false)
 	}
-	e.al.Discard(x.slot, off, n, rereserve)
+	e.al.DiscardRun(x.slot, off, n, rereserve)
 }
 
 // tryInline decides to keep a small file's data in its node: the range is all of the file, alone,
