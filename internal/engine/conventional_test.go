@@ -486,6 +486,34 @@ func TestConventionalFlushFails(t *testing.T) {
 	})
 }
 
+// TestEveryConventionalFlushFails: the error sticks to the data, and then there is peace: nothing
+// flushes again and again for what was written for nothing.
+func TestEveryConventionalFlushFails(t *testing.T) {
+	modes(t, func(t *testing.T, o Options) {
+		b := newFaultBench(t, disk, o)
+		e := b.open()
+		old := noise(7, 300_000)
+		put(t, e, "old", old)
+		fail := b.failing(zone.OpFlush)
+		writeAt(t, e, "f", 0, noise(1, 500_000))
+		_, err := e.Sync(context.Background(), nil, nil)
+		wantError(t, err, errdefs.Device, errdefs.ReasonSyncFailed)
+		time.Sleep(50 * time.Millisecond) // what is under way ends
+		before := fail.hits.Load()
+		time.Sleep(100 * time.Millisecond)
+		if n := fail.hits.Load() - before; n > 10 {
+			t.Errorf("%d flushes in a tenth of a second with nothing to do", n)
+		}
+		fail.on.Store(false)
+		sameFile(t, e, "old", old)
+		writeAt(t, e, "f", 0, noise(2, 500_000))
+		syncAll(t, e)
+		sameFile(t, e, "f", noise(2, 500_000))
+		b.whole()
+		b.checkDisk()
+	})
+}
+
 // TestEveryCutOfAConventionalWrite cuts the power before and after each operation of a run that
 // overwrites, deletes and writes where that was, and holds what is left against what was synced.
 func TestEveryCutOfAConventionalWrite(t *testing.T) {
