@@ -160,7 +160,7 @@ func (r *run) awaitClients() {
 			return
 		}
 		if pending := r.sched.pending(time.Now().Add(24 * time.Hour)); len(pending) > 0 {
-			r.calmly(pending[0])
+			r.calmly(oldest(pending))
 		} else {
 			time.Sleep(50 * time.Millisecond)
 		}
@@ -178,7 +178,7 @@ func (r *run) close() {
 	for i := 0; slices.ContainsFunc(r.clients, func(c *client) bool { return c.op != nil }) && !r.failed(); i++ {
 		r.settle()
 		if pending := r.sched.pending(time.Now().Add(24 * time.Hour)); len(pending) > 0 {
-			r.calmly(pending[0])
+			r.calmly(oldest(pending))
 		} else {
 			time.Sleep(20 * time.Millisecond)
 		}

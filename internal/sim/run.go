@@ -253,7 +253,7 @@ func (r *run) await(what string, f func(), rough bool) bool {
 			}
 			r.complete(pending[r.c.Below(len(pending))])
 		default:
-			r.calmly(pending[0])
+			r.calmly(oldest(pending))
 		}
 		r.mustEnd(what, i, began)
 	}

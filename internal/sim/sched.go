@@ -84,6 +84,12 @@ func (s *sched) pending(now time.Time) []*event {
 	return p
 }
 
+// oldest returns the event that came first. Where all goes well the others must not starve it: each
+// flush brings about another, and would go on before any write for ever.
+func oldest(pending []*event) *event {
+	return slices.MinFunc(pending, func(a, b *event) int { return cmp.Compare(a.order, b.order) })
+}
+
 // let lets an event go on.
 func (s *sched) let(e *event, v verdict) {
 	s.mu.Lock()
