@@ -36,7 +36,7 @@ type filePublication struct {
 // device and answers what to publish with the changes of that batch.
 func (e *Engine) beforeCommit() (store.Change, func(error), error) {
 	p := e.collectPlaced(false)
-	marks := e.trimmed.take()
+	marks := e.takeTrimmed()
 	if p.appended() || marks.needFlush() {
 		if err := e.flush(); err != nil {
 			e.trimmed.forget(marks)

@@ -17,8 +17,12 @@
 // goes only to blocks that nothing on record refers to, and a block becomes such a one when the commit
 // that freed it is durable and the reads that began before it have ended.
 //
-// It leaves to others: decisions about space (alloc), the index of dirty ranges (delalloc), the
-// record formats (store), the rules of devices (zone), and the wire (server).
+// What Trim gave back to the device is remembered in the first commit whose device flush began after
+// it (trimmed.go); what is stored there later goes into the same commit or a later one, and clears it.
+//
+// It leaves to others: decisions about space (alloc), what to trim and in which batches (trim), the
+// index of dirty ranges (delalloc), the record formats (store), the rules of devices (zone), and the
+// wire (server).
 //
 // Locks, outermost first: a file's write token (one writer, truncate, punch or clone at a time; held
 // over device I/O), its cut lock (readers share it for one window, truncate and punch take

@@ -103,6 +103,17 @@ func (t *trimmed) take() trimMarks {
 	return m
 }
 
+// takeTrimmed is take for as long as the metadata has room beside what is promised to data: a commit
+// that others wait for is not to fail for what only saves discards.
+func (e *Engine) takeTrimmed() trimMarks {
+	m := e.trimmed.take()
+	if n := len(m.zones) + len(m.runs); n > 0 && e.metadataRoom(int64(n)*metadataPerBlock) != nil {
+		e.trimmed.forget(m)
+		return trimMarks{}
+	}
+	return m
+}
+
 // untake undoes take after a failed commit. What was opened since is left out.
 func (t *trimmed) untake(m trimMarks) {
 	t.mu.Lock()
