@@ -71,6 +71,9 @@ func (c *client) plan(ch *Choices) *op {
 	case 4, 5:
 		return c.planPut(ch, name)
 	case 6:
+		if ch.Rarely(4) {
+			return c.planTrim(ch)
+		}
 		return c.planSync(ch)
 	case 7:
 		return c.planTruncate(ch, name, offset(ch, size))
