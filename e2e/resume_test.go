@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -106,6 +107,9 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 		s.cmd = nil
 		if err == nil {
 			t.Error("an end in the middle exits with 0")
+		}
+		if !strings.Contains(s.log.String(), "ended at once by a second signal") {
+			t.Error("it does not say why it ended")
 		}
 	case <-time.After(startTime):
 		t.Fatal("the engine does not end")

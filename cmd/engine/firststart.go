@@ -59,9 +59,8 @@ func (f *folder) lostDevice() error {
 		f.device.Path, f.metadata()))
 }
 
-// unused refuses a device that may hold data. A label of generation 1 is one that no engine has
-// opened yet, for each writes its own before anything else: format was interrupted before the
-// metadata file was there.
+// unused refuses a device that may hold data. Up to engine.FormattedGeneration a label is of a store
+// that no engine has opened yet: format was interrupted before the metadata file was there.
 func (f *folder) unused(d zone.Device) error {
 	if err := f.fits(d.Geometry()); err != nil {
 		return err
@@ -72,7 +71,7 @@ func (f *folder) unused(d zone.Device) error {
 		return nil
 	case err != nil:
 		return err
-	case l.Generation > 1:
+	case l.Generation > engine.FormattedGeneration:
 		return errdefs.New(errdefs.Precondition, errdefs.ReasonDeviceMismatch, "engine.prepare", f.device.Path, fmt.Sprintf(
 			"the device %s holds store %s, but its metadata file %s is missing; put that back, or name the --data that belongs to the device (`engine format --force` would destroy the store)",
 			f.device.Path, uuid.UUID(l.Store), f.metadata()))

@@ -105,7 +105,7 @@ func (a *app) serve(c config.Config, signals <-chan os.Signal) (err error) {
 		case err = <-s.failed:
 		}
 	}
-	go exitOnSignal(signals, s.ended)
+	go s.exitOnSignal(signals)
 	if serr := s.stop(); err == nil {
 		err = serr
 	}
@@ -114,11 +114,12 @@ func (a *app) serve(c config.Config, signals <-chan os.Signal) (err error) {
 
 // exitOnSignal ends the process at the next signal, unless the run ends before. What was synced is
 // safe: it is as a crash.
-func exitOnSignal(signals <-chan os.Signal, ended <-chan struct{}) {
+func (s *service) exitOnSignal(signals <-chan os.Signal) {
 	select {
-	case <-signals:
+	case sig := <-signals:
+		s.log.Warn("ended at once by a second signal: what was received and not synced may be lost, what was synced is safe", "signal", sig.String())
 		os.Exit(exitError)
-	case <-ended:
+	case <-s.ended:
 	}
 }
 
@@ -141,7 +142,7 @@ func (s *service) open(f *folder, signals <-chan os.Signal) (stopped bool, err e
 	}
 	if stopped {
 		cancel()
-		go exitOnSignal(signals, s.ended)
+		go s.exitOnSignal(signals)
 		oerr := <-done
 		if oerr == nil {
 			oerr = s.engine.Close(context.Background())
@@ -164,7 +165,7 @@ func (s *service) openEngine(ctx context.Context, f *folder) error {
 	s.fresh = fresh
 	s.engine, err = engine.Open(ctx, engine.Options{
 		Device: d, MetadataPath: f.metadata(), MetadataLimit: s.c.MetadataLimit, Compression: s.c.Compression,
-		NoDelalloc: s.c.NoDelalloc, DirtyLimit: s.c.DirtyLimit, MaxWait: s.c.MaxWait,
+		NoDelalloc: s.c.NoDelalloc, DirtyLimit: s.c.DirtyLimit, ReadLimit: s.c.ReadLimit, MaxWait: s.c.MaxWait,
 		Reclaim: reclaim.Options{Threshold: s.c.ReclaimThreshold, Busy: s.c.ReclaimPace},
 		Now:     time.Now, Random: rand.Reader, Logger: s.log,
 	})

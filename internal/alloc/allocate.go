@@ -51,8 +51,9 @@ func (o Outcome) String() string {
 // has, the smallest tail is used up, so that no tail is looked at twice. If the class has no
 // room at all, an empty block group is to be opened. Where nothing is empty, or opening for data
 // would break into the empty block groups kept as the reserve, it is conventional block groups'
-// turn. Where those are full, or the budget is spent on block groups of other classes that have
-// room, those are shared: to keep a promise counts for more than to keep classes apart.
+// turn, for all classes but relocation. Where those are full, or the budget is spent on block groups
+// of other classes that have room, those are shared: to keep a promise counts for more than to keep
+// classes apart.
 func (a *Allocator) Allocate(c Class, want int64) (Grant, Outcome) { return a.allocate(c, want, false) }
 
 // AllocateSmall is Allocate for little data, and for data that is often written anew: a
@@ -77,16 +78,36 @@ func (a *Allocator) allocate(c Class, want int64, small bool) (Grant, Outcome) {
 	if c.reserves() && a.reserved <= 0 {
 		return Grant{}, NoSpace
 	}
-	n = min(n, a.grantableLocked(c))
-	if n <= 0 {
-		return Grant{}, a.shortLocked()
+	anywhere := int64(0) // what conventional block groups may give
+	if c.reserves() {
+		anywhere = min(n, a.reserved, a.sum.conventional.free)
 	}
-	if small {
-		if gr, ok := a.grantConventionalLocked(c, n, true, &examined); ok {
+	if small && anywhere == min(n, a.reserved) {
+		if gr, ok := a.grantConventionalLocked(c, anywhere, true, &examined); ok {
 			return gr, Granted
 		}
 	}
-	slot, hit := a.hintLocked(a.lists[c], n, &examined)
+	if n = min(n, a.grantableLocked(c)); n > 0 {
+		gr, out := a.appendLocked(c, n, &examined)
+		if out != NoSpace {
+			return gr, out
+		}
+	}
+	if gr, ok := a.grantConventionalLocked(c, anywhere, false, &examined); ok {
+		return gr, Granted
+	}
+	if n > 0 {
+		if gr, out := a.shareLocked(c, n, &examined); out != NoSpace {
+			return gr, out
+		}
+	}
+	return Grant{}, a.shortLocked()
+}
+
+// appendLocked is allocate for the sequential block groups of the class: those that are active, and
+// one to be opened if that leaves the reserve in empty ones. NoSpace: look elsewhere.
+func (a *Allocator) appendLocked(c Class, n int64, examined *uint64) (Grant, Outcome) {
+	slot, hit := a.hintLocked(a.lists[c], n, examined)
 	if slot >= 0 {
 		if hit {
 			a.stats.HintHits++
@@ -96,47 +117,54 @@ func (a *Allocator) allocate(c Class, want int64, small bool) (Grant, Outcome) {
 	if a.opening[c] > 0 {
 		return Grant{}, Busy
 	}
-	_, whole, empty := a.pickLocked(c, &examined)
-	if empty {
+	_, whole, empty := a.pickLocked(c, examined)
+	switch {
+	case !empty:
+	case a.active < a.budgetLocked(c) && whole:
 		// Own room is used up: what is listed belongs to other classes.
-		if a.active < a.budgetLocked(c) && whole {
-			return Grant{}, NeedsOpen
-		}
-		if a.active >= a.budgetLocked(c) && a.active > a.listed {
-			return Grant{}, Busy
-		}
+		return Grant{}, NeedsOpen
+	case a.active >= a.budgetLocked(c) && a.active > a.listed:
+		return Grant{}, Busy
 	}
-	if c.reserves() { // relocation has its reserve, in sequential block groups
-		if gr, ok := a.grantConventionalLocked(c, n, false, &examined); ok {
-			return gr, Granted
-		}
-	}
-	if empty && a.active < a.budgetLocked(c) && a.listed == 0 {
+	return Grant{}, NoSpace
+}
+
+// shareLocked is allocate where nothing else is left: an empty block group that the reserve lies in,
+// or those of other classes.
+func (a *Allocator) shareLocked(c Class, n int64, examined *uint64) (Grant, Outcome) {
+	if a.empty.count > 0 && a.active < a.budgetLocked(c) && a.listed == 0 {
 		return Grant{}, NeedsOpen
 	}
 	for other := ClassData; other <= ClassLog; other++ {
 		if other == c {
 			continue
 		}
-		if slot, _ := a.hintLocked(a.lists[other], n, &examined); slot >= 0 {
+		if slot, _ := a.hintLocked(a.lists[other], n, examined); slot >= 0 {
 			return a.grantLocked(uint32(slot), c, n), Granted
 		}
 	}
-	return Grant{}, a.shortLocked()
+	return Grant{}, NoSpace
 }
 
 // keptLocked is the part of the free space that only relocation is granted: half of the
-// reserve, less what relocation has used of it and no reset has brought back.
+// reserve, less what relocation has used of it and no reset has brought back. It lies in sequential
+// block groups.
 func (a *Allocator) keptLocked() int64 { return extent.RoundDown(a.reserve/2) - a.lent }
 
-// grantableLocked is how many bytes the class may be granted in all. Data: what is promised.
-// Relocation: what is not, and what is kept for it whatever is promised; of sequential block groups.
+// sequentialFreeLocked is what could be appended.
+func (a *Allocator) sequentialFreeLocked() int64 { return a.sum.free - a.sum.conventional.free }
+
+// owedLocked is how much of what is promised only sequential block groups can give.
+func (a *Allocator) owedLocked() int64 { return max(0, a.reserved-max(0, a.sum.conventional.free)) }
+
+// grantableLocked is how many bytes the class may be granted in sequential block groups in all. Data:
+// what is promised. Relocation: what is not, and what is kept for it whatever is promised.
 func (a *Allocator) grantableLocked(c Class) int64 {
-	kept := a.keptLocked()
+	kept, free := a.keptLocked(), a.sequentialFreeLocked()
 	if c.reserves() {
-		return min(a.reserved, a.sum.free-kept)
+		return min(a.reserved, free-kept)
 	}
-	return min(a.sum.free-a.sum.conventional.free, max(a.sum.free-a.reserved, kept))
+	return min(free, max(free-a.owedLocked(), kept))
 }
 
 // chargeLocked pays for a grant of n bytes about to be made to the class.
@@ -145,10 +173,10 @@ func (a *Allocator) chargeLocked(c Class, n int64) {
 		a.reserved -= n
 		return
 	}
-	if a.availableLocked() >= 0 {
+	if a.sequentialFreeLocked()-a.owedLocked() >= a.reserve {
 		a.lent = 0 // the reserve is whole again
 	}
-	a.lent += max(0, n-max(0, a.sum.free-a.reserved-a.keptLocked()))
+	a.lent += max(0, n-max(0, a.sequentialFreeLocked()-a.owedLocked()-a.keptLocked()))
 }
 
 // shortLocked tells a lack that passes by itself from one that does not.

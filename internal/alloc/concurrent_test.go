@@ -123,7 +123,7 @@ func writeAndDelete(t *testing.T, a *Allocator, random *rand.Rand, n int64, dead
 	}
 	for _, g := range placed {
 		if random.Intn(4) == 0 {
-			a.Discard(g.Slot, g.Off, g.Length, false)
+			a.Discard(g.Slot, g.Length, false)
 			continue
 		}
 		a.Publish(g.Slot, g.Length)

@@ -86,6 +86,9 @@ func (a *Allocator) conventionalLocked(c Class, n int64, examined *uint64) (slot
 // grantConventionalLocked grants up to n bytes in a conventional block group, all of them in one
 // run: fewer if no run is that long, unless whole.
 func (a *Allocator) grantConventionalLocked(c Class, n int64, whole bool, examined *uint64) (Grant, bool) {
+	if n <= 0 {
+		return Grant{}, false
+	}
 	slot, fits, ok := a.conventionalLocked(c, n/extent.BlockSize, examined)
 	if !ok || whole && !fits {
 		return Grant{}, false

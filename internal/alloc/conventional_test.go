@@ -209,7 +209,7 @@ func (x *conventionalMachine) publish(t *rapid.T) {
 	m := x.groups[r.slot]
 	if rapid.IntRange(0, 3).Draw(t, "fate") == 0 {
 		again := rapid.Bool().Draw(t, "rereserve")
-		x.a.Discard(r.slot, r.at*blk, r.n*blk, again)
+		x.a.DiscardRun(r.slot, r.at*blk, r.n*blk, again)
 		m.set(t, r.at, r.n, false)
 		m.pending -= r.n
 		if again {
@@ -441,7 +441,7 @@ func TestConventionalExamined(t *testing.T) {
 		}
 		a.Complete(g)
 		if i%3 == 0 {
-			a.Discard(g.Slot, g.Off, g.Length, true)
+			a.DiscardRun(g.Slot, g.Off, g.Length, true)
 		}
 	}
 	if s := a.Stats(); s.MaxExamined > 3 || s.Allocations < 1000 {

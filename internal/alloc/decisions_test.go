@@ -143,11 +143,11 @@ func (s *script) call(t *testing.T, f []string) string {
 	case "publish":
 		s.a.Publish(slot(), num(2)*blk)
 	case "discard":
-		off := int64(0)
 		if len(f) > 3 && f[3] != "rereserve" {
-			off = num(3) * blk
+			s.a.DiscardRun(slot(), num(3)*blk, num(2)*blk, has("rereserve"))
+			return ""
 		}
-		s.a.Discard(slot(), off, num(2)*blk, has("rereserve"))
+		s.a.Discard(slot(), num(2)*blk, has("rereserve"))
 	case "vacate":
 		s.a.Vacate(slot(), num(2)*blk, num(3)*blk)
 	case "mended":

@@ -41,7 +41,8 @@
 // # The reserve
 //
 // Options.Reserve bytes of the free space, wherever they lie, are kept back: Reserve never
-// promises them to data. One half is for relocation alone, so that it can always move a block
+// promises them to data. Relocation is granted sequential space only, so what of the reserve it must
+// find is kept there. One half is for relocation alone, so that it can always move a block
 // group's live parts and get space back. The other half relocation uses too, but bytes that
 // were promised before something was lost (a zone failed, a tail was given up) may be granted
 // out of it: a promise is kept as long as that can be done without stopping reclaim.

@@ -190,7 +190,7 @@ func (x *machine) publish(t *rapid.T) {
 func (x *machine) discard(t *rapid.T) {
 	i, n := x.part(t, appended)
 	again := rapid.Bool().Draw(t, "rereserve")
-	x.a.Discard(uint32(i), 0, n*blk, again)
+	x.a.Discard(uint32(i), n*blk, again)
 	x.m.groups[i].turn(appended, failed, n)
 	if again {
 		x.m.reserved += n

@@ -79,7 +79,7 @@ func TestMixedKeepsPromises(t *testing.T) {
 				}
 				settled(a)
 			case 3:
-				kept := min(a.keptLocked(), a.sum.free-a.sum.conventional.free) // nothing is moved to conventional ones
+				kept := min(a.keptLocked(), a.sequentialFreeLocked())
 				get(ClassRelocation, rapid.Int64Range(0, max(0, kept/blk)).Draw(t, "moved")*blk, false)
 				settled(a)
 			}

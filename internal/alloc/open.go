@@ -150,7 +150,7 @@ func (a *Allocator) Quarantine(slot uint32, readable bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	g := a.lookupLocked(slot)
-	if g == nil || g.state == Quarantined {
+	if g == nil || g.state == Quarantined || readable && g.state == ReadOnly {
 		return
 	}
 	a.unsettleLocked(g)

@@ -121,7 +121,7 @@ func TestStaleGrants(t *testing.T) {
 		a.Complete(bad)
 		a.Fail(bad)
 		a.Complete(h)
-		a.Discard(h.Slot, 0, h.Length, true)
+		a.Discard(h.Slot, h.Length, true)
 		checkBooks(t, a)
 	}
 	if s := a.Stats(); s.Mismatches != 10 {

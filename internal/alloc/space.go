@@ -81,20 +81,35 @@ func (a *Allocator) account(slot uint32, f func(g *group)) {
 	}
 }
 
-// Discard says that n pending bytes at off, appended or written, will never be published: they are
-// unusable, in a conventional block group free. off, bytes from the zone's start, counts there only.
+// Discard says that n pending bytes, appended, will never be published: they are unusable.
 // rereserve: the caller owes them elsewhere, so they count as reserved again, whether or not
-// there is room (Usage.Deficit).
-func (a *Allocator) Discard(slot uint32, off, n int64, rereserve bool) {
+// there is room (Usage.Deficit). Of a conventional block group it takes DiscardRun.
+func (a *Allocator) Discard(slot uint32, n int64, rereserve bool) {
 	a.account(slot, func(g *group) {
-		n = a.takeLocked(n, g.pending-g.inflight)
-		g.pending -= n
-		g.failed += n
+		if g.runs != nil {
+			a.stats.Mismatches++
+			return
+		}
+		a.discardLocked(g, n, rereserve)
+	})
+}
+
+func (a *Allocator) discardLocked(g *group, n int64, rereserve bool) {
+	n = a.takeLocked(n, g.pending-g.inflight)
+	g.pending -= n
+	g.failed += n
+	if rereserve {
+		a.reserved += n
+	}
+}
+
+// DiscardRun is Discard for any block group: off is where the bytes are, from the zone's start. In a
+// conventional block group they are free at once.
+func (a *Allocator) DiscardRun(slot uint32, off, n int64, rereserve bool) {
+	a.account(slot, func(g *group) {
+		a.discardLocked(g, n, rereserve)
 		if g.runs != nil {
 			a.vacateLocked(g, off, n) // no read can know of them
-		}
-		if rereserve {
-			a.reserved += n
 		}
 	})
 }

@@ -145,7 +145,7 @@ func TestBeginResetOf(t *testing.T) {
 	// An active one with nothing in it but its header, whether or not space is short.
 	g = grant(t, a, ClassData, 2)
 	a.Complete(g)
-	a.Discard(g.Slot, 0, 2*blk, false)
+	a.Discard(g.Slot, 2*blk, false)
 	idle := describe(t, a, g.Slot)
 	if idle.State != Active || !a.BeginResetOf(idle) {
 		t.Fatalf("an idle active block group is not reset: %+v", idle)

@@ -27,7 +27,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Config{
-		Data: "./shingle-data", Listen: "127.0.0.1:7411", DirtyLimit: 512 << 20, MaxWait: 30 * time.Second, DrainTimeout: 20 * time.Second,
+		Data: "./shingle-data", Listen: "127.0.0.1:7411", DirtyLimit: 512 << 20, ReadLimit: 256 << 20, MaxWait: 30 * time.Second, DrainTimeout: 20 * time.Second,
 		ReclaimThreshold: 75, ReclaimPace: 25,
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Device{})); diff != "" {
@@ -56,6 +56,7 @@ func TestEverySettingCanBeSet(t *testing.T) {
 		{"compression", "none", Config{Compression: &none}},
 		{"compression", "zstd", Config{Compression: &zstd}},
 		{"dirty-limit", "8MiB", Config{DirtyLimit: 8 << 20}},
+		{"read-limit", "8MiB", Config{ReadLimit: 8 << 20}},
 		{"metadata-limit", "1048576", Config{MetadataLimit: 1 << 20}},
 		{"max-wait", "1m30s", Config{MaxWait: 90 * time.Second}},
 		{"reclaim-threshold", "100", Config{ReclaimThreshold: 100}},
@@ -119,6 +120,7 @@ func TestWrongValuesSayWhoAndWhat(t *testing.T) {
 		{"compression", "s2", `"s2" is not built in: give none or zstd`},
 		{"dirty-limit", "7MiB", "7MiB is too small: give at least 8MiB"},
 		{"dirty-limit", "a lot", `"a lot" is no size`},
+		{"read-limit", "7MiB", "7MiB is too small: give at least 8MiB"},
 		{"metadata-limit", "1023KiB", "give at least 1MiB"},
 		{"max-wait", "30", `"30" is no duration: give a number with ms, s, m or h`},
 		{"max-wait", "0s", "0s is too short: give at least 1ms"},

@@ -37,8 +37,8 @@ type filePublication struct {
 func (e *Engine) beforeCommit() (store.Change, func(error), error) {
 	moved := e.rc.appended.Load()
 	p := e.collectPlaced(false)
-	marks := e.trimmed.take()
-	if p.appended() || moved > e.rc.flushed || !marks.empty() {
+	marks := e.takeTrimmed()
+	if p.appended() || moved > e.rc.flushed || marks.needFlush() {
 		if err := e.flush(); err != nil {
 			e.trimmed.forget(marks)
 			marks = trimMarks{}

@@ -184,6 +184,7 @@ func (e *Engine) probe() {
 	var again []store.Run
 	for _, r := range due {
 		if e.writable("engine.probe") == nil && e.writeZeros(r) == nil {
+			e.trimmed.markRuns(r.Slot, []extent.Range{{Off: r.Off, End: r.Off + r.Len}}, false)
 			e.al.Mended(r.Slot, r.Off, r.Len)
 			continue
 		}

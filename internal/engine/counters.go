@@ -66,6 +66,9 @@ func (e *Engine) Counters() map[string]uint64 {
 		"space_waits":                   e.rc.spaceWaits.Load(),
 		"allocator_mismatches":          a.Mismatches,
 		"device_writes":                 d.Writes,
+		"reads_open":                    uint64(len(e.reads.readers)),
+		"read_memory_bytes":             uint64(e.reads.inUse.Load()),
+		"read_memory_peak_bytes":        uint64(e.reads.peak.Load()),
 		"dirty_memory_bytes":            uint64(e.arena.InUse()),
 		"dirty_memory_peak_bytes":       uint64(e.arena.Peak()),
 	}

@@ -232,6 +232,12 @@ func runCrashes(t *testing.T, seed uint64, g zone.Geometry, o Options, cuts int,
 	b := newBenchOn(t, mem, o)
 	c := &crasher{b: b, mem: mem, rng: randv2.New(randv2.NewPCG(seed, 3)), counts: counts}
 	b.opts.before = c.wrap
+	b.opts.AroundCommit = func(commit func() error) error {
+		if c.down.Load() {
+			return errCut // nothing is committed without power, not even what needs no device
+		}
+		return commit()
+	}
 	w := newWorld(t, seed)
 	w.maxData = 60_000
 	w.crashed = c.down.Load

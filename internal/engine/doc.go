@@ -27,8 +27,12 @@
 // out of space: half of the reserve is granted to nobody else, and that is more than the live part of
 // any block group worth emptying.
 //
-// It leaves to others: decisions about space (alloc), the index of dirty ranges (delalloc), the
-// record formats (store), the rules of devices (zone), and the wire (server).
+// What Trim gave back to the device is remembered in the first commit whose device flush began after
+// it (trimmed.go); what is stored there later goes into the same commit or a later one, and clears it.
+//
+// It leaves to others: decisions about space (alloc), what to trim and in which batches (trim), the
+// index of dirty ranges (delalloc), the record formats (store), the rules of devices (zone), and the
+// wire (server).
 //
 // Locks, outermost first: a file's write token (one writer, truncate, punch or clone at a time; held
 // over device I/O), its cut lock (readers share it for one window, truncate and punch take

@@ -54,6 +54,7 @@ type Engine struct {
 	placeSem *semaphore.Weighted
 	// The turns are tokens like a file's write: channels, for they are held over device I/O and waits.
 	memTurn, openTurn, retireTurn chan struct{}
+	reads                         *readMemory
 	buffers                       sync.Pool
 
 	reserveMu sync.Mutex
@@ -80,6 +81,7 @@ type Engine struct {
 	waiting    atomic.Int64 // bytes placed by nodelalloc and not committed
 	inlining   atomic.Int64 // ranges to be stored inline and not committed
 	memWaiters atomic.Int64
+	ticks      atomic.Int64 // spaceTicks so far
 	orphans    atomic.Int64 // deleted files not freed yet
 	resetting  atomic.Int64
 	doubt      doubt
@@ -143,6 +145,7 @@ func (e *Engine) open(ctx context.Context) error {
 	e.records.m = map[uint32]bgRecord{}
 	e.cond.m = map[string]Condition{}
 	e.readSem = make(chan struct{}, maxReads)
+	e.reads = newReadMemory(e.o.ReadLimit)
 	e.placeSem = semaphore.NewWeighted(placeBytes)
 	e.memTurn, e.openTurn, e.retireTurn = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	e.flushKick, e.pressure, e.orphanKick, e.resetKick, e.vacateKick = newKick(), newKick(), newKick(), newKick(), newKick()
@@ -179,8 +182,8 @@ func (e *Engine) open(ctx context.Context) error {
 	return nil
 }
 
-// maxReads bounds the reads of the device under way for clients, each with a window and at most
-// as much again of scratch memory.
+// maxReads bounds the reads of the device under way for clients, each with 1.25 MiB of scratch
+// memory at most besides the window that it fills (Options.ReadLimit).
 const maxReads = 32
 
 // spawn runs f in a goroutine that Close waits for.

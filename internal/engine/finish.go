@@ -134,11 +134,8 @@ func (w *Writer) publish(ctx context.Context, crc uint32) (File, error) {
 
 // contentCRC reads the whole file for its checksum: for content that did not come in order.
 func (e *Engine) contentCRC(ctx context.Context, f *file) (crc uint32, err error) {
-	r := &Reader{e: e, f: f, end: extent.MaxFileSize}
-	defer func() {
-		r.f = nil // the Writer's
-		r.Close()
-	}()
+	r := &Reader{e: e, f: f, end: extent.MaxFileSize, memory: newHoldings(e.reads)}
+	defer r.drop() // the file is the Writer's
 	for {
 		p, err := r.Next(ctx)
 		switch {

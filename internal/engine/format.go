@@ -59,6 +59,10 @@ func CheckGeometry(g zone.Geometry) error {
 	return nil
 }
 
+// FormattedGeneration is the generation of the latest label of a store that Format made and no engine
+// has opened yet: each Open writes its own, one higher, before anything else.
+const FormattedGeneration = 2
+
 // Format makes a new store: it resets every sequential zone, writes the label and then the
 // metadata file. What conventional zones hold is left there and means nothing. It is done when the metadata file is there; a crash before leaves a device that can be formatted again.
 // Errors: DEVICE_TOO_SMALL, IN_USE (holds a store, without Force), AlreadyExists.
@@ -117,7 +121,7 @@ func Format(o FormatOptions) error {
 		return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, op, "flush", err)
 	}
 	// Both label zones get one, so that a bad block in either does not keep the new store shut.
-	for generation := range uint64(2) {
+	for generation := range uint64(FormattedGeneration) {
 		err = label.Write(o.Device, label.Label{Store: o.UUID, Devices: 1, Generation: generation + 1, ZoneSize: g.ZoneSize, Zones: g.Zones, Dialect: g.Dialect})
 		if err != nil {
 			return err
@@ -127,11 +131,11 @@ func Format(o FormatOptions) error {
 	limits.setDefaults(g)
 	return store.Create(o.MetadataPath, store.Init{
 		Superblock: store.Superblock{
-			FormatVersion: store.FormatVersion, Incompatible: features, StoreUUID: o.UUID, ZoneSize: g.ZoneSize, Created: o.Now().UnixNano(), StartCounter: 2,
+			FormatVersion: store.FormatVersion, Incompatible: features, StoreUUID: o.UUID, ZoneSize: g.ZoneSize, Created: o.Now().UnixNano(), StartCounter: FormattedGeneration,
 			NodeIDLimit: store.RootID + 1, DefaultCompression: o.Compression, RelocationReserve: alloc.DefaultReserve(books), Clean: true,
 		},
 		Devices: []store.Device{{
-			UUID: o.UUID, LabelGeneration: 2, OtherLabel: 1, ZoneSize: g.ZoneSize, Zones: uint32(g.Zones), Dialect: uint8(g.Dialect), Conventional: uint32(g.Conventional),
+			UUID: o.UUID, LabelGeneration: FormattedGeneration, OtherLabel: FormattedGeneration - 1, ZoneSize: g.ZoneSize, Zones: uint32(g.Zones), Dialect: uint8(g.Dialect), Conventional: uint32(g.Conventional),
 		}},
 		BlockGroups: groups,
 	}, store.Options{MaxBytes: limits.MetadataLimit, NoSync: o.MetadataNoSync})

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"math"
 	"sort"
 	"sync"
@@ -43,6 +44,13 @@ func (e *Engine) Conditions() []Condition {
 		out = append(out, c)
 	}
 	e.cond.mu.Unlock()
+	if s := e.st.Stats(); s.SetAside < s.MaxBytes {
+		out = append(out, Condition{
+			Reason: string(errdefs.ReasonMetadataSpace), Severity: Warning, Object: "metadata", Since: e.started,
+			Message: fmt.Sprintf("the disk that holds the metadata had no room for all of its %d bytes: %d are set aside", s.MaxBytes, s.SetAside),
+			Advice:  "make room on that disk; more is set aside when it is needed",
+		})
+	}
 	for _, f := range e.busyFiles() {
 		f.mu.Lock()
 		err := f.failedErrorLocked()

@@ -30,8 +30,12 @@ type Options struct {
 	// DirtyLimit bounds the memory of received data that is not durable yet, in bytes.
 	// Default 512 MiB; at least 8 MiB.
 	DirtyLimit int64
+	// ReadLimit bounds the memory that holds what was read until clients have taken it, in bytes.
+	// Half of it gives each open Reader 128 KiB of its own, the other half is lent to those whose
+	// clients keep up. Default 256 MiB; at least 8 MiB.
+	ReadLimit int64
 	// MaxWait is how long a Write waits for writeback or space without progress when its
-	// caller does not say. Default 30 s.
+	// caller does not say, and a Read for others to end. Default 30 s.
 	MaxWait time.Duration
 	// StagedTTL is how long an unfinished replace with a write_id is kept. Default 24 h.
 	StagedTTL time.Duration
@@ -75,6 +79,8 @@ func (o *Options) Validate() error {
 		return errdefs.Invalid(op, "Random", "Random must be given")
 	case o.DirtyLimit != 0 && o.DirtyLimit < minDirtyLimit:
 		return errdefs.Invalid(op, "DirtyLimit", "DirtyLimit must be at least 8 MiB")
+	case o.ReadLimit != 0 && o.ReadLimit < minReadLimit:
+		return errdefs.Invalid(op, "ReadLimit", "ReadLimit must be at least 8 MiB")
 	case o.MaxWait < 0:
 		return errdefs.Invalid(op, "MaxWait", "MaxWait must not be negative")
 	case o.StagedTTL < 0:
@@ -124,6 +130,9 @@ func (o *Options) setDefaults(g zone.Geometry) {
 	}
 	if o.DirtyLimit == 0 {
 		o.DirtyLimit = 512 << 20
+	}
+	if o.ReadLimit == 0 {
+		o.ReadLimit = 256 << 20
 	}
 	if o.MaxWait == 0 {
 		o.MaxWait = 30 * time.Second

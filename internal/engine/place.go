@@ -59,7 +59,7 @@ func (e *Engine) discard(x placedExtent, rereserve bool) {
 		// Before the blocks can be allocated, or trimmed, again.
 		e.trimmed.markRuns(x.slot, []extent.Range{{Off: off, End: off + n}}, false)
 	}
-	e.al.Discard(x.slot, off, n, rereserve)
+	e.al.DiscardRun(x.slot, off, n, rereserve)
 }
 
 // tryInline decides to keep a small file's data in its node: the range is all of the file, alone,
@@ -390,19 +390,29 @@ func (e *Engine) openBlockGroup(c alloc.Class) error {
 // other sequential one is finished, for its write pointer is not known any more.
 func (e *Engine) zoneFailed(slot uint32, z int, cause error) {
 	e.o.Logger.Warn("append failed; the data goes to another zone", "zone", z, "block_group", slot, "error", cause)
-	zs, err := e.dev.Report(z, 1)
-	if err == nil && len(zs) == 1 {
-		switch zs[0].Condition {
-		case zone.ReadOnly:
-			e.quarantine(slot, z, true, cause)
-			return
-		case zone.Offline:
-			e.doubt.loseZone(slot)
-			e.quarantine(slot, z, false, cause)
-			return
-		}
+	if e.zoneGone(slot, z, cause) {
+		return
 	}
 	e.retireClosing()
+}
+
+// zoneGone asks the device about a zone that refused an append or a read. One that went read-only or
+// offline is quarantined; what was appended to an offline one and is not committed is placed again.
+func (e *Engine) zoneGone(slot uint32, z int, cause error) bool {
+	zs, err := e.dev.Report(z, 1)
+	if err != nil || len(zs) != 1 {
+		return false
+	}
+	switch zs[0].Condition {
+	case zone.ReadOnly:
+		e.quarantine(slot, z, true, cause)
+		return true
+	case zone.Offline:
+		e.doubt.loseZone(slot)
+		e.quarantine(slot, z, false, cause)
+		return true
+	}
+	return false
 }
 
 func (e *Engine) quarantine(slot uint32, z int, readable bool, cause error) {

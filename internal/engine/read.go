@@ -15,18 +15,28 @@ import (
 
 // Reader reads a range of one file. It keeps the file (not its name) from being freed. Its
 // methods are for one goroutine.
+//
+// A Reader of a client has a share of Options.ReadLimit from OpenReader to Close.
 type Reader struct {
-	e     *Engine
-	f     *file
-	file  File
-	off   int64
-	end   int64 // where the caller wants to stop; the file's end may come earlier
-	holes bool
-	buf   *scratchBuffer // a window; nil until the first Next
-	queue []Piece        // of the window at hand
+	e      *Engine
+	f      *file
+	client bool // has a share of the memory for reads
+	file   File
+	off    int64
+	end    int64 // where the caller wants to stop; the file's end may come earlier
+	holes  bool
+
+	memory  *holdings
+	started bool        // a window has been read
+	buf     *readBuffer // of the window at hand; nil: none
+	window  int64       // bytes of data in the last one that had any
+	queue   []Piece     // of the window at hand
+	last    int64       // bytes of the piece that Next returned last, 0 once it was kept
 }
 
-// OpenReader opens a file by name or id. Errors: NotFound, Precondition, InvalidArgument.
+// OpenReader opens a file by name or id. While as many Readers are open as the memory for reads
+// allows, it waits, at most Options.MaxWait. Errors: NotFound, Precondition, InvalidArgument;
+// Unavailable when the wait was in vain.
 func (e *Engine) OpenReader(ctx context.Context, r ReadRequest) (*Reader, error) {
 	const op = "engine.Read"
 	if r.Offset < 0 {
@@ -39,8 +49,12 @@ func (e *Engine) OpenReader(ctx context.Context, r ReadRequest) (*Reader, error)
 		}
 		end = r.Offset + *r.Length
 	}
+	if err := e.reads.enter(ctx, e.o.MaxWait); err != nil {
+		return nil, err
+	}
 	f, err := e.openRef(r.Ref)
 	if err != nil {
+		e.reads.exit()
 		return nil, err
 	}
 	info, err := e.describe(f)
@@ -49,71 +63,129 @@ func (e *Engine) OpenReader(ctx context.Context, r ReadRequest) (*Reader, error)
 	}
 	if err != nil {
 		e.release(f)
+		e.reads.exit()
 		return nil, err
 	}
-	return &Reader{e: e, f: f, file: info, off: r.Offset, end: end, holes: r.ReportHoles}, nil
+	return &Reader{
+		e: e, f: f, client: true, file: info, off: r.Offset, end: end, holes: r.ReportHoles, memory: newHoldings(e.reads),
+	}, nil
 }
 
 // File returns what the file was when the Reader was opened.
 func (r *Reader) File() File { return r.file }
 
-// Close releases the file and the memory of the last piece.
+// Close releases the file and the memory, also on account of pieces that were kept and have not
+// been given back. They stay valid until they are, but what holds them counts no more: see Drained.
 func (r *Reader) Close() {
-	if r.f != nil {
-		r.e.release(r.f)
-		r.f = nil
+	if r.f == nil {
+		return
 	}
-	if r.buf != nil {
-		r.e.scratchDone(r.buf)
-		r.buf, r.queue = nil, nil
+	r.drop()
+	r.memory.abandon()
+	r.e.release(r.f)
+	r.f = nil
+	if r.client {
+		r.e.reads.exit()
 	}
 }
 
+// drop gives back the piece that Next returned last, unless it was kept, and those to come of its window.
+func (r *Reader) drop() {
+	if r.buf == nil {
+		return
+	}
+	n := r.last
+	for _, p := range r.queue {
+		n += int64(len(p.Data))
+	}
+	if n > 0 {
+		r.buf.giveBack(n, false)
+	}
+	r.buf, r.queue, r.last = nil, nil, 0
+}
+
+// Keep leaves the Data of the piece that Next returned last to the caller, for longer than until
+// the next call: until giveBack, which may be called from any goroutine and also after Close, has
+// been called for all its bytes, n in all. What is kept makes Next wait.
+func (r *Reader) Keep() (giveBack func(n int)) {
+	b, n := r.buf, r.last
+	if n == 0 {
+		return func(int) {}
+	}
+	r.last = 0
+	r.memory.keep(n)
+	return func(n int) { b.giveBack(int64(n), true) }
+}
+
+// Drained waits until everything that was kept has been given back. A caller that lets others look
+// at what it keeps calls it before Close, unless they are gone.
+func (r *Reader) Drained(ctx context.Context) error { return r.memory.empty(ctx) }
+
 // Next returns the next piece: at most 1 MiB of verified data, or a hole when those are reported.
 // io.EOF at the end of the range or of the file. A Corruption error comes after the good bytes
-// before it have been returned. The Data is valid until the next call or Close.
+// before it have been returned. The Data is valid until the next call or Close, or for as long as
+// it is kept. It waits while more than half of the window before is kept, so that who takes
+// nothing holds little, and who takes all finds the next window read when it comes to that.
 func (r *Reader) Next(ctx context.Context) (Piece, error) {
-	if len(r.queue) > 0 {
-		p := r.queue[0]
-		r.queue = r.queue[1:]
-		return p, nil
+	if r.last > 0 {
+		r.buf.giveBack(r.last, false)
+		r.last = 0
 	}
+	if len(r.queue) > 0 {
+		return r.pop(), nil
+	}
+	r.buf = nil
 	if err := ctx.Err(); err != nil {
 		return Piece{}, err
 	}
-	if r.buf == nil {
-		r.buf = r.e.scratch(readWindow)
+	// The first window is small: who takes nothing, or has a small file, needs no more.
+	buf, err := r.memory.take(ctx, r.window/2, r.client && r.started && min(r.end, r.file.Size)-r.off > smallWindow)
+	if err != nil {
+		return Piece{}, err
 	}
-	// Windows end on multiples of the window, so that frames are rarely read twice.
-	stop := min(r.end, (r.off/readWindow+1)*readWindow)
-	w := window{off: r.off, holes: r.holes}
-	n, err := r.e.readWindow(ctx, r.f, &w, r.buf.b[r.off%extent.BlockSize:readWindow], stop)
-	if n == 0 && err == nil {
-		return Piece{}, io.EOF
+	n, w, err := r.fill(ctx, buf)
+	if err != nil {
+		buf.giveBack(0, false)
+		return Piece{}, err
 	}
+	r.buf, r.started = buf, true
+	r.cut(w, n)
+	r.off += n
+	return r.pop(), nil
+}
+
+func (r *Reader) pop() Piece {
+	p := r.queue[0]
+	r.queue = r.queue[1:]
+	r.last = int64(len(p.Data))
+	return p
+}
+
+// fill reads the next window, or the good bytes at its beginning, n > 0 without an error.
+func (r *Reader) fill(ctx context.Context, buf *readBuffer) (n int64, w *window, err error) {
+	// Windows end on multiples of their size, so that frames are rarely read twice.
+	size := int64(len(buf.b))
+	stop := min(r.end, (r.off/size+1)*size)
+	to := buf.b[r.off%extent.BlockSize:]
+	w = &window{off: r.off, holes: r.holes}
+	n, err = r.e.readWindow(ctx, r.f, w, to, stop)
 	var bad *errdefs.Error
 	if errors.As(err, &bad) {
 		if d, ok := bad.Detail.(*CorruptionDetail); ok && d.Offset > r.off {
 			// The good prefix first; the next call meets the bad block at its start.
 			w.found = nil
-			n, err = r.e.readWindow(ctx, r.f, &w, r.buf.b[r.off%extent.BlockSize:readWindow], d.Offset)
+			n, err = r.e.readWindow(ctx, r.f, w, to, d.Offset)
 		}
 	}
-	if err != nil {
-		return Piece{}, err
+	if err == nil && n == 0 {
+		err = io.EOF // perhaps truncated between the two looks
 	}
-	if n == 0 {
-		return Piece{}, io.EOF // truncated between the two looks
-	}
-	r.cut(&w, n)
-	r.off += n
-	p := r.queue[0]
-	r.queue = r.queue[1:]
-	return p, nil
+	return n, w, err
 }
 
-// cut makes pieces of the n bytes of the window.
+// cut makes pieces of the n bytes of the window in r.buf.
 func (r *Reader) cut(w *window, n int64) {
+	total := int64(0)
 	data := r.buf.b[w.off%extent.BlockSize:][:n]
 	emit := func(from, to int64, hole bool) {
 		if from >= to {
@@ -123,7 +195,8 @@ func (r *Reader) cut(w *window, n int64) {
 			r.queue = append(r.queue, Piece{Offset: w.off + from, Hole: to - from})
 			return
 		}
-		p := data[from:to]
+		p := data[from:to:to]
+		total += to - from
 		r.queue = append(r.queue, Piece{Offset: w.off + from, Data: p, CRC: csum.Sum(p)})
 	}
 	at := int64(0)
@@ -134,6 +207,12 @@ func (r *Reader) cut(w *window, n int64) {
 		at = max(at, to)
 	}
 	emit(at, n, false)
+	if total == 0 {
+		r.buf.giveBack(0, false) // holes only
+		return
+	}
+	r.buf.left.Store(total)
+	r.window = total
 }
 
 // window is one look at a file: what of it was a hole.
@@ -288,6 +367,7 @@ func (e *Engine) readBlocks(f *file, x store.Piece, data []byte) error {
 			continue
 		}
 		if rerr := e.dev.ReadAt(z, zoneOff+int64(i)*extent.BlockSize, b); rerr != nil {
+			e.zoneGone(slot, z, rerr)
 			return e.readFailed(f, x, int64(i), rerr)
 		}
 		if got := csum.Sum(b); got != want {

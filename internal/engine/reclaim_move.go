@@ -386,7 +386,7 @@ func (e *Engine) relocate(ctx context.Context, parts []livePart) (moved, dropped
 		for slot, n := range j.pending {
 			if n > 0 {
 				e.rc.copies.Add(-n)
-				e.al.Discard(slot, 0, n, false)
+				e.al.Discard(slot, n, false)
 				e.rc.discarded.Add(uint64(n))
 			}
 		}

@@ -95,8 +95,11 @@ func (e *Engine) coming(err error) bool {
 	return e.spaceComing()
 }
 
-// spaceTick bounds how long a waiter relies on being woken.
-func (e *Engine) spaceTick() <-chan time.Time { return time.After(100 * time.Millisecond) }
+// spaceTick bounds how long a waiter relies on being woken. No two ticks are of the same moment, so
+// waiters do not all look at once, and look in the order in which they began to wait.
+func (e *Engine) spaceTick() <-chan time.Time {
+	return time.After(100*time.Millisecond + time.Duration(e.ticks.Add(1)%4096)*time.Microsecond)
+}
 
 func (e *Engine) waitFor(d time.Duration) time.Duration {
 	if d <= 0 {
@@ -158,14 +161,17 @@ func (e *Engine) metadataRoom(n int64) error {
 	s := e.st.Stats()
 	owed := e.reserved.Load()/extent.BlockSize*metadataPerBlock + e.inlining.Load()*metadataPerInline + n
 	// One part in sixteen is for deletes, another for the copies of pages that a commit makes.
-	if s.UsedBytes+owed <= s.MaxBytes-s.MaxBytes/8 {
+	if e.st.Room(owed + s.MaxBytes/8) {
 		return nil
 	}
+	msg := fmt.Sprintf("the metadata file holds %d of %d bytes, and what is dirty may need %d more", s.UsedBytes, s.MaxBytes, owed)
+	if s.SetAside < s.MaxBytes {
+		msg += fmt.Sprintf("; the disk that it lies on is full, with %d bytes set aside for it", s.SetAside)
+	}
 	return &errdefs.Error{
-		Kind: errdefs.NoSpace, Reason: errdefs.ReasonMetadataSpace, Op: "engine.Write",
-		Msg: fmt.Sprintf("the metadata file holds %d of %d bytes, and what is dirty may need %d more", s.UsedBytes, s.MaxBytes, owed),
+		Kind: errdefs.NoSpace, Reason: errdefs.ReasonMetadataSpace, Op: "engine.Write", Msg: msg,
 		Meta: map[string]string{
-			"metadata_bytes": fmt.Sprint(s.UsedBytes), "metadata_max_bytes": fmt.Sprint(s.MaxBytes),
+			"metadata_bytes": fmt.Sprint(s.UsedBytes), "metadata_max_bytes": fmt.Sprint(s.MaxBytes), "metadata_set_aside_bytes": fmt.Sprint(s.SetAside),
 		},
 		Detail: e.Usage(),
 	}

@@ -378,3 +378,28 @@ func TestHeldBlocksAreNotGranted(t *testing.T) {
 		t.Error("no block group 0")
 	}
 }
+
+// With no room in the metadata beside what data was promised, what was trimmed is not remembered, and
+// nobody else's commit fails for it.
+func TestTrimWithFullMetadata(t *testing.T) {
+	b := newFaultBench(t, trimDisk, Options{})
+	e := b.open()
+	put(t, e, "f", noise(1, 100_000))
+	promised := e.st.Stats().MaxBytes / metadataPerBlock * extent.BlockSize
+	e.reserved.Add(promised) // as if so much had been received
+	r := trimAll(t, e)
+	if r.State != trim.Complete || r.Trimmed == 0 || trimmedBlocks(t, e, 0) != 0 {
+		t.Fatalf("%+v, %d blocks on record", r, trimmedBlocks(t, e, 0))
+	}
+	if _, _, err := e.Rename(t.Context(), RenameRequest{Name: "f", NewName: "g"}); err != nil {
+		t.Error(err)
+	}
+	e.reserved.Add(-promised)
+	if again := trimAll(t, e); again.Trimmed != r.Trimmed {
+		t.Errorf("%+v, before %+v", again, r)
+	}
+	if again := trimAll(t, e); again.Trimmed != 0 {
+		t.Errorf("with room: %+v", again)
+	}
+	sameFile(t, e, "g", noise(1, 100_000))
+}

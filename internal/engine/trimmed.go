@@ -31,7 +31,11 @@ type runMark struct {
 	trimmed bool
 }
 
-func (m *trimMarks) empty() bool { return len(m.zones)+len(m.runs) == 0 }
+// needFlush reports whether one of them says that something was given back, which is believed only
+// after a device flush.
+func (m *trimMarks) needFlush() bool {
+	return len(m.zones) > 0 || slices.ContainsFunc(m.runs, func(r runMark) bool { return r.trimmed })
+}
 
 // recovered notes what is on record.
 func (t *trimmed) recovered(slot uint32) {
@@ -96,6 +100,17 @@ func (t *trimmed) take() trimMarks {
 	defer t.mu.Unlock()
 	m := t.marks
 	t.marks = trimMarks{}
+	return m
+}
+
+// takeTrimmed is take for as long as the metadata has room beside what is promised to data: a commit
+// that others wait for is not to fail for what only saves discards.
+func (e *Engine) takeTrimmed() trimMarks {
+	m := e.trimmed.take()
+	if n := len(m.zones) + len(m.runs); n > 0 && e.metadataRoom(int64(n)*metadataPerBlock) != nil {
+		e.trimmed.forget(m)
+		return trimMarks{}
+	}
 	return m
 }
 

@@ -72,6 +72,9 @@ func checkQuiet(t testing.TB, e *Engine) {
 		t.Errorf("%d bytes of dirty memory are in use", n)
 	}
 	eventually(t, "no range is in flight", func() bool { return e.count.rangesInFlight.Load() == 0 })
+	if n := e.reads.inUse.Load() + e.reads.lent.Load() + int64(len(e.reads.readers)); n != 0 {
+		t.Errorf("%d bytes of memory for reads are in use, %d lent, by %d readers", e.reads.inUse.Load(), e.reads.lent.Load(), len(e.reads.readers))
+	}
 	if s := e.al.Stats(); s.Mismatches != 0 {
 		t.Errorf("%d calls contradicted the books of the allocator", s.Mismatches)
 	}

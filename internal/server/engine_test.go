@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -42,6 +43,7 @@ type stored struct {
 	files       pb.FileServiceClient
 	store       pb.StoreServiceClient
 	maintenance pb.MaintenanceServiceClient
+	conn        *grpc.ClientConn
 	closed      func()
 }
 
@@ -79,7 +81,7 @@ func (s *stored) start() {
 	// Cleanups run last first: the server stops before its engine is closed.
 	s.t.Cleanup(func() { _ = e.Close(context.Background()) })
 	conn := serve(s.t, srv)
-	s.files, s.store = pb.NewFileServiceClient(conn), pb.NewStoreServiceClient(conn)
+	s.conn, s.files, s.store = conn, pb.NewFileServiceClient(conn), pb.NewStoreServiceClient(conn)
 	s.maintenance = pb.NewMaintenanceServiceClient(conn)
 	s.closed = func() {
 		srv.Stop()

@@ -29,6 +29,12 @@ const (
 	socketBuffer = 128 << 10
 	// maxMessageBytes leaves room for options and attributes beside the data.
 	maxMessageBytes = 4 << 20
+	// keepaliveTime is after how long a silent client is asked whether it is there, and
+	// keepaliveTimeout how long it has to answer, before its connection, and with it all that its
+	// calls hold, is given up: who loses power sends no farewell, and gRPC's default is 2 hours.
+	// The client library pings as often.
+	keepaliveTime    = 30 * time.Second
+	keepaliveTimeout = 20 * time.Second
 	// keepaliveMinTime is how often clients may ping. gRPC's default of 5 min answers eager
 	// clients with GOAWAY.
 	keepaliveMinTime = 10 * time.Second
@@ -55,6 +61,7 @@ func NewGRPC(o Options, opts ...grpc.ServerOption) *grpc.Server {
 		grpc.MaxRecvMsgSize(maxMessageBytes),
 		grpc.WaitForHandlers(true),
 		grpc.ReadBufferSize(socketBuffer),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveMinTime, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(
 			selector.UnaryServerInterceptor(logging.UnaryServerInterceptor(logger, events...), own),

@@ -16,6 +16,8 @@ import (
 type reader interface {
 	File() engine.File
 	Next(ctx context.Context) (engine.Piece, error)
+	Keep() (giveBack func(n int))
+	Drained(ctx context.Context) error
 	Close()
 }
 
@@ -35,11 +37,16 @@ func (s *fileService) Read(r *shinglev1.ReadRequest, stream grpc.ServerStreaming
 		return s.status(ctx, err)
 	}
 	defer rd.Close()
-	return s.status(ctx, sendFile(ctx, rd, req.Offset, stream.SendMsg))
+	err = sendFile(ctx, rd, req.Offset, stream.SendMsg)
+	// The transport holds messages after SendMsg has returned, for as long as the client does not
+	// take them. Once the handler has returned nobody tells when, or that the client is gone.
+	if derr := rd.Drained(ctx); err == nil {
+		err = derr
+	}
+	return s.status(ctx, err)
 }
 
-// sendFile sends all pieces of rd. Each goes out in memory of its own, because the transport
-// may hold a message after send has returned, and the reader's buffer is good for one piece.
+// sendFile sends all pieces of rd, in the memory that they were read into.
 func sendFile(ctx context.Context, rd reader, offset int64, send func(any) error) error {
 	file := fileProto(rd.File())
 	for first := true; ; first = false {
@@ -58,7 +65,7 @@ func sendFile(ctx context.Context, rd reader, offset int64, send func(any) error
 		}
 		if len(p.Data) > 0 {
 			out.Header.Crc32C = &p.CRC
-			out.Data = mem.BufferSlice{wire.Copy(p.Data)}
+			out.Data = halves(p.Data, rd.Keep())
 		}
 		sendErr := send(&out)
 		out.Free()
@@ -68,5 +75,15 @@ func sendFile(ctx context.Context, rd reader, offset int64, send func(any) error
 		if err == io.EOF {
 			return nil
 		}
+	}
+}
+
+// halves wraps a piece for sending as two buffers, so that its reader hears when the transport is
+// half through.
+func halves(p []byte, giveBack func(n int)) mem.BufferSlice {
+	a, b := p[:len(p)/2], p[len(p)/2:]
+	return mem.BufferSlice{
+		wire.Buffer(a, func() { giveBack(len(a)) }),
+		wire.Buffer(b, func() { giveBack(len(b)) }),
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,16 +20,35 @@ import (
 	"github.com/shingle-store/shingle/internal/errdefs"
 )
 
-// fakeReader answers pieces from one buffer that it overwrites with each call, as the
-// contract of engine.Reader allows.
+// fakeReader answers pieces from buffers that it overwrites as soon as the contract of
+// engine.Reader allows.
 type fakeReader struct {
 	pieces []engine.Piece
 	err    error // after the pieces
 	buf    []byte
+	kept   sync.WaitGroup
 }
 
 func (r *fakeReader) File() engine.File { return engine.File{Name: "a", ID: 42, Size: 1 << 30} }
 func (r *fakeReader) Close()            {}
+
+func (r *fakeReader) Keep() func(int) {
+	r.kept.Add(1)
+	buf, left := r.buf, atomic.Int64{}
+	left.Store(int64(len(buf)))
+	r.buf = nil
+	return func(n int) {
+		if left.Add(-int64(n)) == 0 {
+			clear(buf)
+			r.kept.Done()
+		}
+	}
+}
+
+func (r *fakeReader) Drained(context.Context) error {
+	r.kept.Wait()
+	return nil
+}
 
 func (r *fakeReader) Next(context.Context) (engine.Piece, error) {
 	clear(r.buf[:cap(r.buf)])
@@ -50,7 +71,9 @@ type readService struct {
 
 func (f *readService) Read(r *pb.ReadRequest, stream grpc.ServerStreamingServer[pb.ReadResponse]) error {
 	ctx := stream.Context()
-	return f.s.status(ctx, sendFile(ctx, f.r, r.GetOffset(), stream.SendMsg))
+	err := sendFile(ctx, f.r, r.GetOffset(), stream.SendMsg)
+	_ = f.r.Drained(ctx)
+	return f.s.status(ctx, err)
 }
 
 func readAll(t *testing.T, r *fakeReader) ([]*pb.ReadResponse, error) {

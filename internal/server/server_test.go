@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/mem"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
@@ -187,7 +188,7 @@ func TestAClientMayUseEitherCodec(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &wire.WriteRequest{Header: &pb.WriteRequest{Name: "a", Finish: true}}
-	m.Data = append(m.Data, wire.Copy(bytes.Repeat([]byte("x"), 100<<10)))
+	m.Data = append(m.Data, mem.SliceBuffer(bytes.Repeat([]byte("x"), 100<<10)))
 	if err := s.SendMsg(m); err != nil {
 		t.Fatal(err)
 	}

@@ -60,6 +60,7 @@ type client struct {
 
 	files  map[string]*model
 	staged *staged
+	saw    uint32   // checksum of what it read
 	unsure *op      // a truncate or punch whose answer was not waited for
 	doomed []string // files to delete, to make room or because they are bad
 }

@@ -34,6 +34,8 @@ var geometries = []zone.Geometry{
 	{Dialect: zone.SMR, ZoneSize: 256 << 10, ZoneCapacity: 256 << 10, Zones: 40, MaxOpen: 4, Conventional: 3},
 	{Dialect: zone.ZNS, ZoneSize: 1 << 20, ZoneCapacity: 1<<20 - 4096*3, Zones: 14, AppendLimit: 124 << 10, LastZoneSize: 300 << 10},
 	{Dialect: zone.ZNS, ZoneSize: 128 << 10, ZoneCapacity: 100 << 10, Zones: 80, MaxOpen: 1, MaxActive: 1, AppendLimit: 20 << 10},
+	{Dialect: zone.SMR, ZoneSize: 256 << 10, ZoneCapacity: 256 << 10, Zones: 34, Conventional: 34},
+	{Dialect: zone.SMR, ZoneSize: 128 << 10, ZoneCapacity: 128 << 10, Zones: 64, MaxOpen: 2, Conventional: 40, LastZoneSize: 40 << 10},
 }
 
 // ConfigFor draws a configuration from a seed.

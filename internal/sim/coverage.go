@@ -30,6 +30,18 @@ func (c *Coverage) Count(name string) int {
 	return c.n[name]
 }
 
+// Sum returns how often anything was met whose name begins so.
+func (c *Coverage) Sum(prefix string) (sum int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k, v := range c.n {
+		if strings.HasPrefix(k, prefix) {
+			sum += v
+		}
+	}
+	return sum
+}
+
 // Merge adds what another has counted.
 func (c *Coverage) Merge(o *Coverage) {
 	o.mu.Lock()

@@ -43,9 +43,11 @@ func (r *run) commit(l *life, commit func() error) error {
 		return v.err
 	}
 	err := commit()
-	if v.after != nil {
-		v.after()
-		return errGone
+	if v.hold {
+		// Written, and nobody knows: what must wait for this commit must still be waiting.
+		if v := r.sched.wait(&event{kind: "committed", life: l}); v.err != nil {
+			return v.err
+		}
 	}
 	return err
 }
@@ -68,35 +70,41 @@ func (r *run) completeCommit(ev *event) {
 		return
 	}
 	where := pick(r.c, "before", "after", "middle", "torn")
-	r.cov.add("cuts commit "+where, 1)
 	if where == "before" {
+		r.cov.add("cuts commit before", 1)
 		r.cut(true, "before a commit")
 		return
 	}
-	before, err := storetest.ImageInto(r.images[0], r.meta)
-	r.images[0] = before
+	var err error
+	r.images[0], err = storetest.ImageInto(r.images[0], r.meta)
+	if err != nil {
+		r.failf("image: %v", err)
+	}
+	l.torn = where
+	r.sched.let(ev, verdict{hold: true})
+}
+
+// completeCommitted ends the life with the commit that has just been written: as if it had been cut
+// before its end, or after it.
+func (r *run) completeCommitted() {
+	l := r.life
+	before := r.images[0]
+	after, err := storetest.ImageInto(r.images[1], r.meta)
+	r.images[1] = after
 	if err != nil {
 		r.failf("image: %v", err)
 	}
 	seed := rand.New(rand.NewSource(int64(r.c.Seed())))
-	r.sched.let(ev, verdict{after: func() {
-		// In the engine's goroutine, with everything else blocked.
-		after, err := storetest.ImageInto(r.images[1], r.meta)
-		r.images[1] = after
-		if err != nil {
-			panic(err)
-		}
-		switch where {
-		case "after":
-			l.image = after
-		case "middle":
-			l.image = storetest.Mixtures(before, after, seed)
-		case "torn":
-			l.image = storetest.TornMeta(before, after, seed)
-		}
-		r.cut(true, "at a commit, "+where)
-	}})
-	synctest.Wait()
+	switch l.torn {
+	case "after":
+		l.image = after
+	case "middle":
+		l.image = storetest.Mixtures(before, after, seed)
+	case "torn":
+		l.image = storetest.TornMeta(before, after, seed)
+	}
+	r.cov.add("cuts commit "+l.torn, 1)
+	r.cut(true, "at a commit, "+l.torn)
 }
 
 // death ends a life that has not ended, lets go of the engine, and brings the device back with what
@@ -152,7 +160,7 @@ func (r *run) awaitClients() {
 			return
 		}
 		if pending := r.sched.pending(time.Now().Add(24 * time.Hour)); len(pending) > 0 {
-			r.calmly(pending[0])
+			r.calmly(oldest(pending))
 		} else {
 			time.Sleep(50 * time.Millisecond)
 		}
@@ -170,7 +178,7 @@ func (r *run) close() {
 	for i := 0; slices.ContainsFunc(r.clients, func(c *client) bool { return c.op != nil }) && !r.failed(); i++ {
 		r.settle()
 		if pending := r.sched.pending(time.Now().Add(24 * time.Hour)); len(pending) > 0 {
-			r.calmly(pending[0])
+			r.calmly(oldest(pending))
 		} else {
 			time.Sleep(20 * time.Millisecond)
 		}

@@ -24,6 +24,9 @@ func (r *run) complete(ev *event) {
 	case "commit":
 		r.completeCommit(ev)
 		return
+	case "committed":
+		r.completeCommitted()
+		return
 	}
 	r.cov.add("device "+ev.kind, 1)
 	if l.ops > 0 {
@@ -176,7 +179,7 @@ func (r *run) somewhere() (faultdev.Place, bool) {
 	if err != nil {
 		return faultdev.Place{}, false
 	}
-	first := r.cfg.Geometry.Conventional + 2 // past the labels
+	first := r.firstData()
 	var with []zone.Zone
 	for _, z := range zs[first:] {
 		if z.Condition != zone.Offline && min(z.WP, z.Capacity) > 2*extent.BlockSize {
@@ -193,9 +196,9 @@ func (r *run) somewhere() (faultdev.Place, bool) {
 	return faultdev.Place{Zone: z.Index, Range: extent.Range{Off: b * extent.BlockSize, End: (b + n) * extent.BlockSize}}, true
 }
 
-// mayFail allows two zones to fail for good in a run, and no label.
+// mayFail allows two sequential zones to fail for good in a run, and no label.
 func (r *run) mayFail(z int) bool {
-	if r.isLabel(z) || len(r.failing) >= 2 {
+	if r.isLabel(z) || !r.cfg.Geometry.IsSequential(z) || len(r.failing) >= 2 {
 		return false
 	}
 	r.failing = append(r.failing, z)
@@ -204,7 +207,15 @@ func (r *run) mayFail(z int) bool {
 
 // isLabel reports whether the zone is one of the two that hold labels. With one of them being written
 // the other is all there is, and for its loss there is no remedy.
-func (r *run) isLabel(z int) bool { return z < r.cfg.Geometry.Conventional+2 }
+func (r *run) isLabel(z int) bool { return z >= r.firstData()-2 && z < r.firstData() }
+
+// firstData is the first zone past the labels, of those that have a write pointer if any has.
+func (r *run) firstData() int {
+	if g := r.cfg.Geometry; g.NumSequential() > 0 {
+		return g.Conventional + 2
+	}
+	return 2
+}
 
 func (r *run) taint(places ...faultdev.Place) { r.taints = append(r.taints, places...) }
 

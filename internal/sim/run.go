@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -28,7 +29,8 @@ type Result struct {
 	History []string
 	// Trace is a checksum of the history: equal for equal runs.
 	Trace uint32
-	// Read is a checksum of what the clients read: for one history under several configurations.
+	// Read is a checksum of what the clients read, in the order of each: for one history under
+	// several configurations.
 	Read uint32
 }
 
@@ -38,7 +40,14 @@ type Result struct {
 func Run(cfg Config, ch *Choices, dir string, cov *Coverage) Result {
 	r := &run{cfg: cfg, c: ch, cov: cov, meta: filepath.Join(dir, "metadata.db"), regs: newRegisters(sharedNames)}
 	r.do()
-	res := Result{Err: r.err, History: r.history, Read: r.read}
+	return r.result()
+}
+
+func (r *run) result() Result {
+	res := Result{Err: r.err, History: r.history}
+	for _, c := range r.clients {
+		res.Read = crc32.Update(res.Read, crc32.IEEETable, binary.LittleEndian.AppendUint32(nil, c.saw))
+	}
 	for _, line := range r.history {
 		res.Trace = crc32.Update(res.Trace, crc32.IEEETable, []byte(line))
 	}
@@ -65,7 +74,6 @@ type run struct {
 	images    [2][]byte // memory for images of the metadata
 	stagedIDs int
 	history   []string
-	read      uint32
 	err       error
 }
 
@@ -82,6 +90,7 @@ type life struct {
 	power              bool // and the power with it
 	// ops and commits count down to the end; 0: none.
 	ops, commits int
+	torn         string // how the commit is cut that is being made
 	image        []byte // of the metadata, as the end left it
 }
 
@@ -98,17 +107,10 @@ func (r *run) notef(format string, a ...any) {
 	r.history = append(r.history, fmt.Sprintf(format, a...))
 }
 
-func (r *run) digest(p []byte) { r.read = crc32.Update(r.read, crc32.IEEETable, p) }
-
 func (r *run) do() {
 	r.c.Step()
-	if !r.format() {
+	if !r.prepare() {
 		return
-	}
-	for i := range r.cfg.Clients {
-		c := newClient(r, i)
-		r.clients = append(r.clients, c)
-		go c.serve()
 	}
 	for i := range r.cfg.Lives {
 		if r.failed() {
@@ -123,6 +125,23 @@ func (r *run) do() {
 		r.death()
 	}
 	r.finale()
+	r.dismiss()
+}
+
+// prepare makes the store and its clients.
+func (r *run) prepare() bool {
+	if !r.format() {
+		return false
+	}
+	for i := range r.cfg.Clients {
+		c := newClient(r, i)
+		r.clients = append(r.clients, c)
+		go c.serve()
+	}
+	return true
+}
+
+func (r *run) dismiss() {
 	for _, c := range r.clients {
 		close(c.todo)
 	}
@@ -234,7 +253,7 @@ func (r *run) await(what string, f func(), rough bool) bool {
 			}
 			r.complete(pending[r.c.Below(len(pending))])
 		default:
-			r.calmly(pending[0])
+			r.calmly(oldest(pending))
 		}
 		r.mustEnd(what, i, began)
 	}
@@ -395,19 +414,26 @@ func (r *run) readAll(name string) (got []byte, size int64, err error) {
 	return got, size, err
 }
 
+// open opens the store in peace.
+func (r *run) open() bool {
+	var err error
+	r.await("open", func() { r.life.e, err = engine.Open(context.Background(), r.options(r.life)) }, false)
+	if err != nil {
+		r.failf("the store does not open: %v", err)
+	}
+	return err == nil
+}
+
 // finale lives once more without faults, and goes through everything.
 func (r *run) finale() {
 	if r.failed() {
 		return
 	}
-	r.life = r.newLife()
-	r.life.stormy = false
-	var err error
-	r.await("open", func() { r.life.e, err = engine.Open(context.Background(), r.options(r.life)) }, false)
-	if err != nil {
-		r.failf("the store does not open at last: %v", err)
+	r.newLife().stormy = false
+	if !r.open() {
 		return
 	}
+	var err error
 	if r.verify() {
 		r.await("sync", func() { _, err = r.life.e.Sync(context.Background(), nil, nil) }, false)
 		u := r.life.e.Usage()

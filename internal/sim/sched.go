@@ -28,7 +28,7 @@ func (e *event) String() string {
 	switch e.kind {
 	case "append", "read":
 		return fmt.Sprintf("%s zone %d at %d, %d bytes", e.kind, e.zone, e.off, e.len)
-	case "commit", "flush":
+	case "commit", "committed", "flush":
 		return e.kind
 	case "client":
 		return fmt.Sprintf("client %d goes on", e.zone)
@@ -41,6 +41,7 @@ type verdict struct {
 	err error
 	// after, unless nil, runs when the effect is there and before its caller hears of it.
 	after func()
+	hold  bool // of a commit: it waits once more when it is written
 }
 
 // sched holds what is pending.
@@ -81,6 +82,12 @@ func (s *sched) pending(now time.Time) []*event {
 			cmp.Compare(a.len, b.len), cmp.Compare(a.order, b.order))
 	})
 	return p
+}
+
+// oldest returns the event that came first. Where all goes well the others must not starve it: each
+// flush brings about another, and would go on before any write for ever.
+func oldest(pending []*event) *event {
+	return slices.MinFunc(pending, func(a, b *event) int { return cmp.Compare(a.order, b.order) })
 }
 
 // let lets an event go on.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"time"
 
@@ -70,6 +71,9 @@ func (c *client) plan(ch *Choices) *op {
 	case 4, 5:
 		return c.planPut(ch, name)
 	case 6:
+		if ch.Rarely(4) {
+			return c.planTrim(ch)
+		}
 		return c.planSync(ch)
 	case 7:
 		return c.planTruncate(ch, name, offset(ch, size))
@@ -326,7 +330,7 @@ func (c *client) planRead(ch *Choices, name string, size int) *op {
 		if !bytes.Equal(o.got, want) {
 			c.r.failf("%v: %d bytes differ at %d of %d", o, len(o.got), firstDifference(o.got, want), len(want))
 		}
-		c.r.digest(o.got)
+		c.saw = crc32.Update(c.saw, crc32.IEEETable, o.got)
 	}
 	return o
 }
@@ -482,16 +486,20 @@ func (c *client) planStaged(ch *Choices) *op {
 	return o
 }
 
-// begin hands a request to the client's goroutine.
+// begin chooses a request, and now and then a deadline.
 func (c *client) begin(ch *Choices) {
-	o := c.plan(ch)
+	c.start(c.plan(ch), pick(ch, 0, 0, 0, 0, 0, 0, 0, 0, 5*time.Second, time.Second, 20*time.Millisecond, time.Microsecond))
+}
+
+// start hands a request to the client's goroutine, with a deadline unless that is 0.
+func (c *client) start(o *op, deadline time.Duration) {
 	o.client, o.begun = c, time.Now()
 	if o.tick == 0 {
 		o.tick = c.r.regs.tick()
 	}
 	o.ctx, o.cancel = context.WithCancel(context.Background())
-	if ch.Rarely(12) {
-		o.ctx, o.cancel = context.WithTimeout(context.Background(), pick(ch, 5*time.Second, time.Second, 20*time.Millisecond, time.Microsecond))
+	if deadline > 0 {
+		o.ctx, o.cancel = context.WithTimeout(context.Background(), deadline)
 	}
 	c.op = o
 	c.r.cov.add("operations "+o.what, 1)

@@ -150,14 +150,14 @@ func (tx *Tx) chunk(slot, index uint32) (*chunk, error) {
 func (tx *Tx) deriveChunk(slot, index uint32, b *chunkBits) error {
 	*b = chunkBits{}
 	base := tx.addrOf(slot, int64(index)*chunkSpan)
-	return tx.extentsIn(base, min(base+chunkSpan, tx.addrOf(slot+1, 0)), func(x Extent) {
+	return tx.eachExtentIn(base, min(base+chunkSpan, tx.addrOf(slot+1, 0)), func(x Extent) {
 		from, to := max(x.Addr, base), min(x.End(), base+chunkSpan)
 		b.mark(int64(from-base)/extent.BlockSize, int64(to-base)/extent.BlockSize, true)
 	})
 }
 
-// extentsIn calls fn for every extent that has a block in [from, to).
-func (tx *Tx) extentsIn(from, to extent.Addr, fn func(Extent)) error {
+// eachExtentIn calls fn for every extent that has a block in [from, to).
+func (tx *Tx) eachExtentIn(from, to extent.Addr, fn func(Extent)) error {
 	c := tx.cursor(bExtents)
 	k, p, err := c.floor(key64(uint64(from)))
 	if k == nil && err == nil {

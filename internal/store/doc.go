@@ -35,6 +35,6 @@
 //
 // It knows nothing of devices, of dirty data or of what can be allocated: it keeps the bitmaps of
 // conventional block groups as the extents have it, and says what a commit freed there
-// (Options.Freed). The engine appends, flushes and only then asks for the transaction that publishes (the order of
+// (Options.Freed). What the disk has no room for is refused and not promised (aside.go). The engine appends, flushes and only then asks for the transaction that publishes (the order of
 // docs/format.md 2.11). A transaction never waits on anything but the disk below the file.
 package store

@@ -75,6 +75,7 @@ type Stats struct {
 	UsedBytes int64  // in pages in use
 	FreePages int64  // pages of 4 KiB inside FileBytes that are free, or will be once readers end
 	MaxBytes  int64  // the bound
+	SetAside  int64  // of the bound, what the disk is known to have room for
 	Commits   uint64 // since the store was opened
 }
 
@@ -97,6 +98,7 @@ type Store struct {
 	// wedged is set when bbolt panicked with locks that cannot be given back: no more
 	// transactions can begin.
 	wedged atomic.Bool
+	aside  aside
 
 	writer  sync.Mutex // held by the one Update, and by Close
 	fileLen int64
@@ -202,7 +204,7 @@ func writeNew(path string, init Init, o Options) error {
 	if err != nil {
 		return err
 	}
-	if err = preallocate(f, o.MaxBytes); errors.Is(err, unix.ENOSPC) {
+	if err = preallocate(f, o.MaxBytes); isFull(err) {
 		err = errdefs.New(errdefs.NoSpace, errdefs.ReasonMetadataSpace, "store.Create", path,
 			fmt.Sprintf("the disk has no room for the %d bytes set aside for metadata", o.MaxBytes))
 	} else {
@@ -283,11 +285,6 @@ func openFailed(path string, err error) error {
 	return errdefs.Wrap(errdefs.Unavailable, "", "store.Open", path, err)
 }
 
-// preallocate sets disk space aside for n bytes without changing the file's length.
-func preallocate(f *os.File, n int64) error {
-	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, n)
-}
-
 func (s *Store) prepareFile() error {
 	fi, err := s.file.Stat()
 	if err != nil {
@@ -296,10 +293,9 @@ func (s *Store) prepareFile() error {
 	s.fileLen = fi.Size()
 	// Growth by bbolt itself is exact; growFile goes ahead of it in steps.
 	s.db.AllocSize = 0
+	s.aside.known.Store(s.maxBytes)
 	if !s.noSync && !s.readOnly {
-		// Refused where the file system cannot or the disk is full: a full store must still
-		// open, to be able to delete.
-		_ = preallocate(s.file, s.maxBytes)
+		s.setAside(fi)
 	}
 	return nil
 }
@@ -315,7 +311,7 @@ func (s *Store) Stats() Stats {
 	size := s.size.Load()
 	return Stats{
 		FileBytes: size, UsedBytes: size - free*pageSize, FreePages: free,
-		MaxBytes: s.maxBytes, Commits: s.commits.Load(),
+		MaxBytes: s.maxBytes, SetAside: s.aside.known.Load(), Commits: s.commits.Load(),
 	}
 }
 

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 
 	"go.etcd.io/bbolt"
@@ -30,7 +31,7 @@ func (s *Store) View(fn func(*Tx) error) error {
 
 // Update runs fn in the one write transaction and commits it: on nil everything fn did is
 // durable, in one commit with a commit sequence one higher; on an error nothing is. Errors
-// are fn's; NoSpace/METADATA_SPACE when the file would pass its bound; ReadOnly when the
+// are fn's; NoSpace/METADATA_SPACE when the file would pass its bound or the disk is full; ReadOnly when the
 // store takes no changes; Corruption; and, for a commit that failed, ReadOnly, after which
 // every later Update is refused until the store is opened again (whether the failed commit
 // is on the disk is not known before that, and readers may see it).
@@ -112,29 +113,40 @@ func (s *Store) fail(err error) error {
 // bbolt how far the file may grow.
 func (s *Store) room(freeing bool) error {
 	st := s.Stats()
-	left := s.maxBytes - st.UsedBytes
-	reserve := s.maxBytes / freeingShare
+	limit, reserve := s.maxBytes, s.maxBytes/freeingShare
 	if freeing {
 		reserve = 0
+	} else {
+		s.Room(min(2*reserve, s.maxBytes-st.UsedBytes)) // how much the transaction takes is not known yet
+		limit = s.aside.known.Load()
 	}
-	if left <= reserve {
-		return s.noRoom(st)
+	if limit-st.UsedBytes <= reserve {
+		return s.noRoom(nil)
 	}
 	// Free pages inside the file count towards the reserve, so only the rest of it bounds
 	// the growth.
-	s.db.MaxSize = int(s.maxBytes - max(0, reserve-st.FreePages*pageSize))
+	s.db.MaxSize = int(limit - max(0, reserve-st.FreePages*pageSize))
 	return nil
 }
 
-func (s *Store) noRoom(st Stats) error {
-	return &errdefs.Error{
+// noRoom is the refusal when the bound is reached, or the disk is full: cause is then what the
+// system said, if it said so to a commit.
+func (s *Store) noRoom(cause error) error {
+	st := s.Stats()
+	e := &errdefs.Error{
 		Kind: errdefs.NoSpace, Reason: errdefs.ReasonMetadataSpace, Op: "store.Update", Object: "metadata",
 		Msg: "the metadata file has reached its bound",
 		Meta: map[string]string{
 			"used": strconv.FormatInt(st.UsedBytes, 10),
 			"max":  strconv.FormatInt(st.MaxBytes, 10),
 		},
+		Err: cause,
 	}
+	if cause != nil || st.SetAside < st.MaxBytes {
+		e.Msg = "the disk that holds the metadata file is full"
+		e.Meta["set_aside"] = strconv.FormatInt(st.SetAside, 10)
+	}
+	return e
 }
 
 func (s *Store) begin(write bool) (b *bbolt.Tx, err error) {
@@ -180,8 +192,12 @@ func (s *Store) commit(b *bbolt.Tx) (err error) {
 	s.db.NoFreelistSync = st.FreePageN+st.PendingPageN > s.freelistSync
 	if err := s.growFile(b.Size()); err != nil {
 		s.rollback(b)
+		if isFull(err) {
+			return s.noRoom(err)
+		}
 		return s.fail(err)
 	}
+	id := b.ID()
 	err = s.commitGuarded(b)
 	switch {
 	case err == nil:
@@ -189,9 +205,23 @@ func (s *Store) commit(b *bbolt.Tx) (err error) {
 		s.noteSize()
 		return nil
 	case errors.Is(err, bolterrors.ErrMaxSizeReached):
-		return s.noRoom(s.Stats())
+		return s.noRoom(nil)
+	case isFull(err) && s.lastID() < id:
+		// No meta page speaks of it, so it is not there and cannot come to be: its pages are free.
+		return s.noRoom(err)
 	}
 	return s.fail(err)
+}
+
+// lastID returns the number of the transaction that readers see, or the highest number if that cannot
+// be told.
+func (s *Store) lastID() int {
+	b, err := s.begin(false)
+	if err != nil {
+		return math.MaxInt
+	}
+	defer s.rollback(b)
+	return b.ID()
 }
 
 func (s *Store) commitGuarded(b *bbolt.Tx) (err error) {

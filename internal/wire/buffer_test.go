@@ -39,28 +39,6 @@ func TestBufferIsReleasedOnceWithTheLastReference(t *testing.T) {
 	}
 }
 
-func TestCopyReusesMemory(t *testing.T) {
-	for _, n := range []int{0, 1, 32 << 10, 32<<10 + 1, 1 << 20, 1<<20 + 1} {
-		data := bytes.Repeat([]byte{byte(n)}, n)
-		b := Copy(data)
-		clear(data)
-		for _, c := range b.ReadOnlyData() {
-			if c != byte(n) {
-				t.Fatalf("%d bytes: not a copy", n)
-			}
-		}
-		if b.Len() != n {
-			t.Errorf("%d bytes: got %d", n, b.Len())
-		}
-		b.Free()
-	}
-	data := make([]byte, 1<<20)
-	allocs := testing.AllocsPerRun(100, func() { Copy(data).Free() })
-	if allocs > 3 {
-		t.Errorf("%v allocations for a pooled piece", allocs)
-	}
-}
-
 // echo answers each WriteRequest's payload as a ReadResponse, without a copy.
 type echo struct {
 	shinglev1.UnimplementedFileServiceServer

@@ -121,7 +121,7 @@ func TestEncodesWhatTheStockCodecDecodes(t *testing.T) {
 func TestReadResponseRoundTrip(t *testing.T) {
 	data := bytes.Repeat([]byte("xyz"), 9000)
 	m := ReadResponse{Header: &shinglev1.ReadResponse{Offset: 5, Crc32C: proto.Uint32(6), File: &shinglev1.File{Name: "a"}}}
-	m.Data = mem.BufferSlice{Copy(data)}
+	m.Data = mem.BufferSlice{mem.Copy(data, mem.DefaultBufferPool())}
 	out, err := Codec().Marshal(&m)
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@
 // flushed or, if the power failed during a Flush, possibly the one being flushed, with data
 // below it that never arrived: readers have checksums. A zone that was reset and written
 // again without a Flush in between holds, after a crash, the old write pointer over some of
-// the new data; a reset says that nobody wants the old. It leaves checksums of the data,
+// the new data; a reset says that nobody wants the old. Discard and Release punch holes in the
+// file, which the host's disk gets back. It leaves checksums of the data,
 // labels and everything else inside zones to others.
 package filedev
