@@ -171,11 +171,14 @@ func TestReplay(t *testing.T) {
 }
 
 // TestSameSeedSameTrace does runs twice from the same seeds, and wants the same history at least 99
-// times in 100: 100 seeds (12 with -short), and the same from what was recorded.
+// times in 100, and the same from what was recorded: 25 seeds, 8 with -short, 100 with -sim.for.
 func TestSameSeedSameTrace(t *testing.T) {
-	seeds := 100
-	if testing.Short() {
-		seeds = 12
+	seeds := 25
+	switch {
+	case *simFor > 0:
+		seeds = 100
+	case testing.Short():
+		seeds = 8
 	}
 	// One processor: what one event wakes then runs in the order in which it was woken.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
