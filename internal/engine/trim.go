@@ -10,7 +10,17 @@ import (
 )
 
 // TrimRequest says what to trim; see trim.Request.
-type TrimRequest = trim.Request
+type TrimRequest struct {
+	Start, Length, MinLength uint64
+	DryRun                   bool
+	// Reclaim moves live data out of the block groups that lie in the range first, those that reclaim
+	// would choose by itself. A dry run moves nothing.
+	Reclaim bool
+}
+
+func (r TrimRequest) walk() trim.Request {
+	return trim.Request{Start: r.Start, Length: r.Length, MinLength: r.MinLength, DryRun: r.DryRun}
+}
 
 // TrimResult is the whole summary of a trim; see trim.Result.
 type TrimResult = trim.Result
@@ -46,7 +56,7 @@ func (e *Engine) BeginTrim(r TrimRequest) (TrimResult, error) {
 	if err := e.writable("engine.Trim"); err != nil && !r.DryRun {
 		return TrimResult{}, err
 	}
-	return trim.Begin(e.newTrimSpace(), r)
+	return trim.Begin(e.newTrimSpace(), r.walk())
 }
 
 // Trim tells the device what is free in a range of logical addresses; trim.Run says how. It waits
@@ -57,8 +67,9 @@ func (e *Engine) BeginTrim(r TrimRequest) (TrimResult, error) {
 // Errors: InvalidArgument for a range that makes no sense, ReadOnly unless it is a dry run, and
 // ctx's if it ends before the trim began.
 func (e *Engine) Trim(ctx context.Context, r TrimRequest, progress func(TrimResult)) (TrimResult, error) {
-	if res, err := e.BeginTrim(r); err != nil {
-		return res, err
+	begin, err := e.BeginTrim(r)
+	if err != nil {
+		return begin, err
 	}
 	select {
 	case e.trims.turn <- struct{}{}:
@@ -80,12 +91,31 @@ func (e *Engine) Trim(ctx context.Context, r TrimRequest, progress func(TrimResu
 		e.trims.mu.Unlock()
 		close(run.done)
 	}()
+	var relocated uint64
+	var moveErr error
+	show := func(res TrimResult) {
+		if res.Relocated = relocated; progress != nil {
+			progress(res)
+		}
+	}
 	if !r.DryRun {
 		e.settleFrees(ctx)
+		if r.Reclaim {
+			moveErr = e.reclaimIn(ctx, begin, func(moved int64) {
+				relocated = uint64(moved)
+				show(begin)
+			})
+		}
 	}
-	res, err := trim.Run(ctx, e.newTrimSpace(), r, progress)
+	res, err := trim.Run(ctx, e.newTrimSpace(), r.walk(), show)
 	if err != nil {
 		return res, err
+	}
+	if res.Relocated = relocated; moveErr != nil && res.FirstError == nil {
+		res.FirstError = moveErr
+		if res.State == trim.Complete {
+			res.State = trim.CompleteWithErrors
+		}
 	}
 	e.count.trims.Add(1)
 	e.count.discardBatches.Add(res.Batches)
@@ -118,6 +148,25 @@ func (e *Engine) CancelTrim(ctx context.Context) (TrimResult, error) {
 	case <-ctx.Done():
 		return TrimResult{}, ctx.Err()
 	}
+}
+
+// reclaimIn moves live data out of the block groups that lie in the range as a whole. moved is told
+// how many bytes were stored elsewhere. That it was cancelled is no error.
+func (e *Engine) reclaimIn(ctx context.Context, r TrimResult, moved func(int64)) error {
+	size := uint64(e.geo.ZoneSize)
+	var slots []uint32
+	for slot := (r.NextStart + size - 1) / size; (slot+1)*size <= r.NextStart+r.Total; slot++ {
+		slots = append(slots, uint32(slot))
+	}
+	if len(slots) == 0 {
+		return nil
+	}
+	p, err := e.Reclaim(ctx, ReclaimRequest{BlockGroups: slots}, func(p ReclaimProgress) { moved(p.Moved) })
+	moved(p.Moved)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // settleFrees lets what was deleted before the call be free, as far as that takes little time.

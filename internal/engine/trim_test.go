@@ -473,3 +473,51 @@ func TestTrimGivesTheHostItsSpaceBack(t *testing.T) {
 	b.closed()
 	b.checkClean()
 }
+
+// With reclaim, live data moves out of mostly dead zones in the range first, and those are given back too.
+func TestTrimWithReclaim(t *testing.T) {
+	b := newFaultBench(t, trimZNS, Options{})
+	e := b.open()
+	trimAll(t, e)
+	want := map[string][]byte{}
+	for i := range 30 {
+		name := fmt.Sprintf("f%d", i)
+		want[name] = noise(uint64(i), 150_000)
+		put(t, e, name, want[name])
+	}
+	for i := range 30 {
+		if i%6 != 0 {
+			deleteFile(t, e, fmt.Sprintf("f%d", i))
+			delete(want, fmt.Sprintf("f%d", i))
+		}
+	}
+	if r := trimRange(t, e, TrimRequest{Length: trim.ToEnd, Reclaim: true, DryRun: true}); r.Relocated != 0 {
+		t.Fatalf("a dry run: %+v", r)
+	}
+	var seen uint64
+	r, err := e.Trim(context.Background(), TrimRequest{Length: trim.ToEnd, Reclaim: true}, func(r TrimResult) { seen = max(seen, r.Relocated) })
+	if err != nil || r.State != trim.Complete || seen != r.Relocated || r.Trimmed == 0 {
+		t.Fatalf("%+v, %v, seen %d", r, err, seen)
+	}
+	wantSum(t, r)
+	if due := e.rc.index.Above(e.rc.o.Threshold); len(due) > 0 {
+		t.Errorf("worth emptying, and in the range: %+v", due)
+	}
+	// The background may have moved a part of it before.
+	if moved := e.Counters()["reclaim_bytes_moved"]; moved == 0 || moved < r.Relocated {
+		t.Errorf("%d bytes were moved in all, %+v", moved, r)
+	}
+	// Five files of 150,000 bytes are left, which a zone or two hold beside the one being written to.
+	if left := trimAll(t, e); left.InUse+left.PartialZone > 3*uint64(trimZNS.ZoneCapacity) {
+		t.Errorf("%+v", left)
+	}
+	for name, data := range want {
+		sameFile(t, e, name, data)
+	}
+	// A range that holds no block group as a whole moves nothing.
+	if r := trimRange(t, e, TrimRequest{Start: 4096, Length: uint64(trimZNS.ZoneSize), Reclaim: true}); r.Relocated != 0 {
+		t.Errorf("%+v", r)
+	}
+	b.closed()
+	b.checkClean()
+}

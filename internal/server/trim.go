@@ -20,10 +20,7 @@ const summaryInterval = time.Second
 // Trim implements the RPC.
 func (s *maintenanceService) Trim(r *shinglev1.TrimRequest, stream grpc.ServerStreamingServer[shinglev1.TrimResponse]) error {
 	ctx := stream.Context()
-	req, err := trimRequest(r)
-	if err != nil {
-		return s.status(ctx, err)
-	}
+	req := trimRequest(r)
 	e, err := s.open("server.Trim")
 	if err != nil {
 		return s.status(ctx, err)
@@ -110,16 +107,12 @@ func (s *maintenanceService) CancelTrim(ctx context.Context, _ *shinglev1.Cancel
 }
 
 // trimRequest leaves the range to the engine, which knows the end of the addresses.
-func trimRequest(r *shinglev1.TrimRequest) (engine.TrimRequest, error) {
-	c := check{op: "server.Trim"}
-	if r.GetReclaim() {
-		c.fail("reclaim", "live data is not moved by this server; see GetServerInfo for its features")
-	}
-	out := engine.TrimRequest{Start: r.GetStart(), Length: trim.ToEnd, MinLength: r.GetMinLength(), DryRun: r.GetDryRun()}
+func trimRequest(r *shinglev1.TrimRequest) engine.TrimRequest {
+	out := engine.TrimRequest{Start: r.GetStart(), Length: trim.ToEnd, MinLength: r.GetMinLength(), DryRun: r.GetDryRun(), Reclaim: r.GetReclaim()}
 	if r.Length != nil {
 		out.Length = r.GetLength()
 	}
-	return out, c.err
+	return out
 }
 
 func trimProto(r engine.TrimResult) *shinglev1.TrimResponse {
@@ -128,7 +121,7 @@ func trimProto(r engine.TrimResult) *shinglev1.TrimResponse {
 		ZonesReset: r.ZonesReset, BytesDone: r.Done, BytesTotal: r.Total, NextStart: r.NextStart, EffectiveMinLength: r.MinLength,
 		BytesInUse: r.InUse, BytesSkippedAlreadyTrimmed: r.AlreadyTrimmed, BytesSkippedMinLength: r.TooShort,
 		BytesSkippedPartialZone: r.PartialZone, BytesSkippedBusy: r.Busy, BytesSkippedUnsupported: r.Unsupported,
-		BytesSkippedGap: r.Gap, BytesSkippedQuarantined: r.Quarantined, BytesFailed: r.Failed, FailedZones: r.FailedZones,
+		BytesSkippedGap: r.Gap, BytesSkippedQuarantined: r.Quarantined, BytesFailed: r.Failed, FailedZones: r.FailedZones, BytesRelocated: r.Relocated,
 	}
 	if r.FirstError != nil {
 		out.FirstError = clip(errdefs.Sentence(r.FirstError))

@@ -51,6 +51,8 @@ type Result struct {
 	Quarantined    uint64 // in zones that take no commands any more
 	Failed         uint64 // the device refused
 	FailedZones    uint32 // number of zones with something in Failed
+	// Relocated is for who has moved live data out of the way before: Run leaves it 0.
+	Relocated uint64
 	// FirstError is what failed at the lowest address; nil: nothing.
 	FirstError error
 }
