@@ -226,8 +226,8 @@ func (c *client) checkRefusal(o *op) {
 				need += extent.RoundUp(int64(len(x.op.data))) + 2*extent.BlockSize + extent.MaxFrameSize
 			}
 		}
-		if u.Free >= need {
-			r.failf("%v: refused with %d free and %d wanted by all: %v", o, u.Free, need, o.err)
+		if u.Free+u.Reclaimable >= need {
+			r.failf("%v: refused with %d free, %d to come from resets, and %d wanted by all: %v", o, u.Free, u.Reclaimable, need, o.err)
 		}
 		for i, n := range c.names() {
 			if i%2 == 0 && !slices.Contains(c.doomed, n) {

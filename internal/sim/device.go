@@ -2,6 +2,7 @@ package sim
 
 import (
 	"github.com/shingle-store/shingle/internal/errdefs"
+	"github.com/shingle-store/shingle/internal/extent"
 	"github.com/shingle-store/shingle/internal/zone"
 	"github.com/shingle-store/shingle/internal/zone/faultdev"
 )
@@ -14,7 +15,10 @@ type device struct {
 	plan *faultdev.Device
 }
 
-var _ zone.Device = (*device)(nil)
+var (
+	_ zone.Device    = (*device)(nil)
+	_ zone.Discarder = (*device)(nil)
+)
 
 func (d *device) do(kind string, z int, off, n int64, op func() error) error {
 	v := d.s.wait(&event{kind: kind, zone: z, off: off, len: n, life: d.life})
@@ -79,4 +83,12 @@ func (d *device) Finish(z int) error {
 
 func (d *device) Reset(z int) error {
 	return d.do("reset", z, 0, 0, func() error { return d.plan.Reset(z) })
+}
+
+func (d *device) Discard(z int, ranges []extent.Range) error {
+	return d.do("discard", z, 0, 0, func() error { return d.plan.Discard(z, ranges) })
+}
+
+func (d *device) Release(z int) error {
+	return d.do("release", z, 0, 0, func() error { return d.plan.Release(z) })
 }

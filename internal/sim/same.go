@@ -17,16 +17,16 @@ func Same(cfg Config, requests uint64, each int, ch *Choices, dir string, cov *C
 	if !r.prepare() {
 		return r.result()
 	}
-	plans, left := make([]*Choices, cfg.Clients), make([]int, cfg.Clients)
-	for i := range plans {
-		plans[i], left[i] = Fresh(requests+uint64(i)*7919), each
+	left := make([]int, cfg.Clients)
+	for i := range left {
+		left[i] = each
 	}
 	for !r.failed() {
 		r.newLife().stormy = false
 		if !r.open() || !r.verify() {
 			break
 		}
-		over := r.serveSome(plans, left)
+		over := r.serveSome(requests, left)
 		if !r.failed() {
 			r.close()
 		}
@@ -41,7 +41,7 @@ func Same(cfg Config, requests uint64, each int, ch *Choices, dir string, cov *C
 
 // serveSome lets the clients go on with their plans until they are over or the choices want the store
 // opened anew. It reports whether they are over.
-func (r *run) serveSome(plans []*Choices, left []int) bool {
+func (r *run) serveSome(requests uint64, left []int) bool {
 	began := time.Now()
 	for i := 0; !r.failed(); i++ {
 		r.settle()
@@ -65,8 +65,10 @@ func (r *run) serveSome(plans []*Choices, left []int) bool {
 		case len(idle) > 0:
 			c := idle[r.c.Below(len(idle))]
 			left[c.id]--
-			plans[c.id].Step()
-			c.start(c.plan(plans[c.id]), 0)
+			// Choices of its own for each request: how many another one took must not matter.
+			plan := Fresh(requests + uint64(c.id)<<32 + uint64(left[c.id])<<40)
+			plan.Step()
+			c.start(c.plan(plan), 0)
 		default:
 			time.Sleep(pick(r.c, time.Millisecond, 30*time.Millisecond, time.Second))
 		}

@@ -57,6 +57,9 @@ func (c *client) plan(ch *Choices) *op {
 	if c.r.cfg.Shared && ch.Rarely(3) {
 		return c.planShared(ch)
 	}
+	if ch.Rarely(15) {
+		return c.planSpace(ch)
+	}
 	name := c.name(ch)
 	m := c.files[name]
 	size := 0
