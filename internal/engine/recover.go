@@ -285,6 +285,10 @@ func (e *Engine) beginRun(dev store.Device, maps *bitmaps) error {
 	switch {
 	case err == nil:
 		dev.LabelGeneration, dev.OtherLabel = e.starts, e.labelBefore
+		// Which label it was written over is known best from what is left.
+		if _, other, err := label.ReadBoth(e.dev); err == nil && other != 0 {
+			dev.OtherLabel = other
+		}
 	case failed || errdefs.Is(err, errdefs.Device):
 		// The label that can be read stays the device's; the record says which one that is.
 		e.o.Logger.Warn("the label cannot be written", "error", err)

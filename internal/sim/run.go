@@ -370,7 +370,7 @@ func (r *run) step() {
 func (r *run) verify() bool {
 	l := r.life
 	for _, x := range l.e.Conditions() {
-		legal := len(r.failing) > 0 || len(r.taints) > 0 || l.faults > 0
+		legal := len(r.failing) > 0 || len(r.taints)+len(r.shaky) > 0 || l.faults > 0
 		if (x.Severity >= engine.Warning || strings.Contains(x.Reason, "LOSS")) && !legal {
 			r.failf("a legal end has left a condition: %+v", x)
 		}
