@@ -292,7 +292,7 @@ func (e *Engine) drain(f *file) error {
 		case err != nil:
 			return err
 		}
-		if err := e.waitPlaced(context.Background(), f, upTo, true); err != nil && !errdefs.Is(err, errdefs.Device) {
+		if err := e.waitPlaced(context.Background(), f, upTo, true); err != nil && !errdefs.Is(err, errdefs.Device) && !errdefs.Is(err, errdefs.NoSpace) {
 			return err
 		}
 		if err := e.flushCommits(); err != nil && !errdefs.Is(err, errdefs.NoSpace) {
