@@ -295,7 +295,11 @@ func (e *Engine) drain(f *file) error {
 		if err := e.waitPlaced(context.Background(), f, upTo, true); err != nil && !errdefs.Is(err, errdefs.Device) && !errdefs.Is(err, errdefs.NoSpace) {
 			return err
 		}
-		if err := e.flushCommits(); err != nil && !errdefs.Is(err, errdefs.NoSpace) {
+		err = e.flushCommits()
+		if errdefs.Is(err, errdefs.NoSpace) {
+			err = e.awaitTick(err)
+		}
+		if err != nil {
 			return err
 		}
 	}
