@@ -42,25 +42,37 @@ func (s *Store) Update(fn func(*Tx) error) error { return s.update(false, fn) }
 func (s *Store) UpdateFreeing(fn func(*Tx) error) error { return s.update(true, fn) }
 
 func (s *Store) update(freeing bool, fn func(*Tx) error) error {
-	if s.around == nil {
-		return s.write(freeing, fn)
+	var freed []Run
+	write := func() (err error) {
+		freed, err = s.write(freeing, fn)
+		return err
 	}
-	return s.around(func() error { return s.write(freeing, fn) })
+	var err error
+	if s.around == nil {
+		err = write()
+	} else {
+		err = s.around(write)
+	}
+	if err == nil {
+		s.reportFreed(freed) // not before whoever stands around the commit has said that it stands
+	}
+	return err
 }
 
-func (s *Store) write(freeing bool, fn func(*Tx) error) error {
+// write runs fn in a transaction and commits it; freed is for reportFreed.
+func (s *Store) write(freeing bool, fn func(*Tx) error) (freed []Run, err error) {
 	s.writer.Lock()
 	defer s.writer.Unlock()
 	if err := s.writable(); err != nil {
-		return err
+		return nil, err
 	}
 	if err := s.room(freeing); err != nil {
-		return err
+		return nil, err
 	}
 	defer panicOnFault()()
 	b, err := s.begin(true)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	committing := false
 	defer func() { // also when fn panics
@@ -70,22 +82,21 @@ func (s *Store) write(freeing bool, fn func(*Tx) error) error {
 	}()
 	tx, err := load(b)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	tx.super.CommitSequence++
 	if err := fn(tx); err != nil {
-		return err
+		return nil, err
 	}
 	if err := tx.finish(); err != nil {
-		return err
+		return nil, err
 	}
 	committing = true
 	if err := s.commit(b); err != nil {
-		return err
+		return nil, err
 	}
 	s.sequence.Store(tx.super.CommitSequence)
-	s.reportFreed(tx.freed)
-	return nil
+	return tx.freed, nil
 }
 
 func (s *Store) writable() error {
