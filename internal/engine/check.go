@@ -123,7 +123,7 @@ func (c *check) device(tx *store.Tx) (ours bool) {
 	case l.ZoneSize != c.geo.ZoneSize || l.Zones != c.geo.Zones || l.Dialect != c.geo.Dialect:
 		c.problem("label", "it was written for %d zones of %d bytes and dialect %d; the device shows %d of %d and dialect %d",
 			l.Zones, l.ZoneSize, l.Dialect, c.geo.Zones, c.geo.ZoneSize, c.geo.Dialect)
-	case l.Generation == d.OtherLabel && other == 0 && d.OtherLabel < d.LabelGeneration:
+	case l.Generation >= d.OtherLabel && other == 0 && l.Generation < d.LabelGeneration:
 		c.problem("label", "the one of start %d cannot be read; there is the one before it", d.LabelGeneration)
 	case l.Generation < d.LabelGeneration:
 		c.problem("label", "it is from start %d, the metadata from start %d: the device looks like an old copy", l.Generation, d.LabelGeneration)

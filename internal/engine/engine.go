@@ -36,16 +36,14 @@ type Engine struct {
 	// mode is of the dirty indexes, pendingMode of the indexes of what is on its way.
 	mode, pendingMode *delalloc.Mode
 
-	uuid   [16]byte
-	boot   uint64
-	starts uint64 // start counter of this run
-	// labelBefore is the generation of the label that this run's leaves in the other label zone.
-	labelBefore uint64
-	started     time.Time
-	codec       extent.Codec // the store's default
-	maxExtent   int64        // bytes
-	frameSize   int64        // bytes
-	zones       []int        // slot -> zone
+	uuid      [16]byte
+	boot      uint64
+	starts    uint64 // start counter of this run
+	started   time.Time
+	codec     extent.Codec // the store's default
+	maxExtent int64        // bytes
+	frameSize int64        // bytes
+	zones     []int        // slot -> zone
 
 	files    fileTable
 	sessions sessions

@@ -117,21 +117,13 @@ func (e *Engine) checkDevice(super store.Superblock, dev store.Device) error {
 		return err
 	}
 	switch {
-	case l.Generation < e.starts:
-		e.labelBefore = l.Generation // the next one goes to the other zone
-	case other != 0:
-		e.labelBefore = other
-	default:
-		e.labelBefore = dev.LabelGeneration
-	}
-	switch {
 	case l.Store != super.StoreUUID:
 		return refuse("the device belongs to store %s, the metadata to store %s: give the --device and --data that belong together", uuid.UUID(l.Store), uuid.UUID(super.StoreUUID))
 	case l.Device != dev.Number:
 		return refuse("the device is number %d of its store, number %d is wanted", l.Device, dev.Number)
 	case l.ZoneSize != e.geo.ZoneSize || l.Zones != e.geo.Zones || l.Dialect != e.geo.Dialect:
 		return refuse("the device was formatted with %d zones of %d bytes and shows %d of %d: it was moved to other hardware or opened with another geometry: give the --device it was formatted as", l.Zones, l.ZoneSize, e.geo.Zones, e.geo.ZoneSize)
-	case l.Generation == dev.OtherLabel && other == 0 && dev.OtherLabel < dev.LabelGeneration:
+	case l.Generation >= dev.OtherLabel && other == 0 && l.Generation < dev.LabelGeneration:
 		e.cond.set(Condition{
 			Reason: "LABEL_DAMAGED", Severity: Warning, Object: "devices/0", Since: e.o.Now(),
 			Message: fmt.Sprintf("the label of start %d cannot be read; the one before it was taken, and a new one written over the damage", dev.LabelGeneration),
@@ -284,8 +276,9 @@ func (e *Engine) beginRun(dev store.Device, maps *bitmaps) error {
 	})
 	switch {
 	case err == nil:
-		dev.LabelGeneration, dev.OtherLabel = e.starts, e.labelBefore
-		// Which label it was written over is known best from what is left.
+		dev.LabelGeneration = e.starts
+		// Of the two labels that there were, one is left: if it cannot be read, one that is no older
+		// than what the record says.
 		if _, other, err := label.ReadBoth(e.dev); err == nil && other != 0 {
 			dev.OtherLabel = other
 		}

@@ -114,6 +114,10 @@ func (c *client) planShared(ch *Choices) *op {
 		if cut && o.ctx.Err() != nil && errors.Is(err, o.ctx.Err()) {
 			return // it may still happen, or have happened: it has no end
 		}
+		if cut && errdefs.Is(err, errdefs.Device) {
+			c.took(o, false, 0)
+			return // of a file that has failed, what is cut is gone, and the error says that it may come back
+		}
 		if c.sharedTook(o, ch1) {
 			ch1.durable = true
 		}

@@ -17,7 +17,7 @@ type Device struct {
 	Zones           uint32
 	Dialect         uint8  // 1 ZNS, 2 SMR
 	Conventional    uint32 // number of conventional zones
-	OtherLabel      uint64 // generation of the label in the other label zone; 0: none
+	OtherLabel      uint64 // of the label in the other label zone, which is no older; 0: none
 }
 
 func (d *Device) encode() []byte {
