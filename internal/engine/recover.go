@@ -252,8 +252,15 @@ func (e *Engine) makeRoomForLabel(groups []alloc.BlockGroup, zones []zone.Zone) 
 		default:
 			continue
 		}
+		if st := groups[i].State; st == alloc.ReadOnly || st == alloc.Quarantined {
+			// Not one that has lost its tail: finished, it would read as zeros there, and not as lost.
+			if groups[i].AllocOffset <= zones[e.zones[i]].WP {
+				e.giveSlotBack(e.zones[i])
+			}
+			continue
+		}
 		if groups[i].State != alloc.Active {
-			continue // reset above, or failed
+			continue // reset above
 		}
 		if active++; active <= budget {
 			continue
@@ -265,6 +272,14 @@ func (e *Engine) makeRoomForLabel(groups []alloc.BlockGroup, zones []zone.Zone) 
 		e.note(groups[i].Slot, bgRecord{finished: true})
 	}
 	return nil
+}
+
+// giveSlotBack finishes a zone that is not written to any more, so that it does not keep one of the
+// device's active zones from those that are. Where that fails, the device has one less.
+func (e *Engine) giveSlotBack(z int) {
+	if err := e.dev.Finish(z); err != nil {
+		e.o.Logger.Warn("a zone that is not used any more cannot be finished, and may stay active", "zone", z, "error", err)
+	}
 }
 
 // beginRun writes the label of this run, then the start counter: so the label is never behind what

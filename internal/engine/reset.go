@@ -75,6 +75,7 @@ func (e *Engine) resetOne() bool {
 func (e *Engine) resetZone(bg alloc.BlockGroup) error {
 	err := e.dev.Reset(bg.Zone)
 	if err != nil {
+		e.giveSlotBack(bg.Zone)
 		e.al.FinishReset(bg.Slot, false)
 		e.cond.set(Condition{
 			Reason: "ZONE_FAILED", Severity: Warning, Object: fmt.Sprintf("devices/0/zones/%d", bg.Zone), Since: e.o.Now(),
