@@ -67,7 +67,7 @@ func (e *Engine) reclaimIfLow() {
 
 // reclaimHelps reports whether moving live data may give space back.
 func (e *Engine) reclaimHelps() bool {
-	if e.rc.barren.Load() || e.failed() != nil {
+	if e.rc.barren.Load() || e.failed() != nil || e.stopped() {
 		return false
 	}
 	movable, _ := e.rc.index.Dead()
