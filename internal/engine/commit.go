@@ -273,7 +273,7 @@ func (e *Engine) published(p *publication, err error) {
 		e.putBack(p, err)
 		return
 	}
-	ranges := 0
+	ranges, left := 0, false
 	for _, fp := range p.files {
 		f := fp.f
 		for _, o := range fp.ranges {
@@ -317,14 +317,20 @@ func (e *Engine) published(p *publication, err error) {
 		e.settle(f)
 		if more {
 			e.placedFile(f) // held back: they go when what they wait for has come
+			left = true
 		}
 		if more && e.publishMax > 0 {
 			e.group.Kick()
 		}
 		ranges += len(fp.ranges)
 	}
-	if ranges > 0 {
+	switch {
+	case ranges > 0:
+		e.publishMax, e.publishLeast = e.publishMax*2, 0
+	case left:
+		// All that it took was held back, by ranges that must go with it.
 		e.publishMax *= 2
+		e.publishLeast = e.publishMax
 	}
 	if e.publishMax > mostPublished {
 		e.publishMax = 0
@@ -369,16 +375,17 @@ func (e *Engine) putBack(p *publication, err error) {
 	for _, fp := range p.files {
 		ranges += len(fp.ranges)
 	}
-	if full && ranges > 1 {
+	if full && ranges > max(1, e.publishLeast) {
 		// Room was promised for the records, not for a copy of every page that they all touch.
-		e.publishMax, full = max(1, min(ranges, mostPublished)/4), false
+		e.publishMax, full = max(1, e.publishLeast, min(ranges, mostPublished)/4), false
 		e.group.Kick()
 	}
 	for _, fp := range p.files {
 		e.placedFile(fp.f)
 		fp.f.mu.Lock()
 		fp.f.mu.inBatch = 0
-		if len(fp.ranges) > 0 && full {
+		// With no range in it the commit had no room for less: who waits would ask for another without an end.
+		if full && (len(fp.ranges) > 0 || ranges == 0) {
 			fp.f.mu.commitErr = err
 		}
 		fp.f.wakeLocked()

@@ -88,7 +88,8 @@ type Engine struct {
 	draining   atomic.Bool
 	failure    atomic.Pointer[error]
 
-	publishMax int // most ranges a commit publishes, 0: any number; of the group commit's goroutine
+	publishMax   int // most ranges a commit publishes, 0: any number; of the group commit's goroutine
+	publishLeast int // 0, or below it nothing gets on: ranges that only go together
 
 	flushKick, pressure, orphanKick, resetKick, vacateKick kick
 
