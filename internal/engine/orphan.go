@@ -63,6 +63,12 @@ func (e *Engine) freeOrphans() bool {
 	err = e.doFreeing(func(tx *store.Tx, budget int) error {
 		freed, gone = map[uint32]int64{}, 0
 		for _, id := range due {
+			// A clone in the making is among the deleted until it has its name, which it may have by now.
+			if k, _, err := tx.Orphan(id); errdefs.Is(err, errdefs.NotFound) || err == nil && k != store.OrphanDeleted {
+				continue
+			} else if err != nil {
+				return err
+			}
 			d, done, _, err := tx.DropRange(id, 0, extent.MaxFileSize, budget)
 			if err != nil {
 				return err

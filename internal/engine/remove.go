@@ -21,7 +21,7 @@ func (e *Engine) Delete(ctx context.Context, r DeleteRequest) (Freed, error) {
 		return Freed{}, err
 	}
 	var gone store.Node
-	err := e.group.DoFreeing(ctx, func(tx *store.Tx) error {
+	err := e.patiently(ctx, func(tx *store.Tx) error {
 		gone = store.Node{}
 		n, err := tx.Resolve(r.Name)
 		if errdefs.Is(err, errdefs.NotFound) && r.AllowMissing {
@@ -44,6 +44,23 @@ func (e *Engine) Delete(ctx context.Context, r DeleteRequest) (Freed, error) {
 		return Freed{}, err
 	}
 	return e.forget(gone), nil
+}
+
+// deleteTries is how often a delete is tried that finds not even the pages that are kept for deletes:
+// those freed by the transactions before it come free with the next ones.
+const deleteTries = 20
+
+// patiently commits a change that gives space back, and tries again while the metadata has no page for it.
+func (e *Engine) patiently(ctx context.Context, change store.Change) error {
+	for try := 1; ; try++ {
+		err := e.group.DoFreeing(ctx, change)
+		if !errdefs.Is(err, errdefs.NoSpace) || try == deleteTries {
+			return err
+		}
+		if terr := e.awaitTick(err); terr != nil || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 func emptyDirectory(tx *store.Tx, op, name string, n store.Node) error {
