@@ -479,6 +479,8 @@ func (c *client) planStaged(ch *Choices) *op {
 		if c.took(o, false, 0) && finish {
 			c.staged = nil
 			c.replaced(s.name, s.data)
+		} else if errdefs.Is(o.err, errdefs.Device) {
+			s.acked = 0 // what could not be made durable may have to be sent again
 		}
 	}
 	o.abandoned = func() {
