@@ -433,8 +433,8 @@ func TestConventionalAgainstByteModel(t *testing.T) {
 		}
 		m := &extentModel{s: s, units: map[extent.Addr]extent.Frame{}, next: extent.BlockSize}
 		defer m.s.Close()
-		update(t, m.s, func(tx *Tx) error { return errors.Join(addFile(tx, 10, "d/f0"), addFile(tx, 11, "d/f1")) })
-		t.Repeat(map[string]func(*rapid.T){"insert": m.insert, "cut": m.cut, "clone": m.clone, "": func(t *rapid.T) {
+		m.addFiles(t)
+		t.Repeat(map[string]func(*rapid.T){"insert": m.insert, "cut": m.cut, "clone": m.clone, "cloneRange": m.cloneRange, "": func(t *rapid.T) {
 			m.check(t)
 			used := map[extent.Addr]bool{}
 			for i := range m.files {

@@ -41,6 +41,17 @@ func (m *extentModel) written(a extent.Addr) extent.Addr {
 
 func modelFile(i int) uint64 { return uint64(10 + i) }
 
+func (m *extentModel) addFiles(t fataler) {
+	update(t, m.s, func(tx *Tx) error {
+		for i := range m.files {
+			if err := addFile(tx, modelFile(i), fmt.Sprintf("d/f%d", i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 func (m *extentModel) alloc(blocks int64) (extent.Addr, bool) {
 	limit := int64(testZone - 2*extent.BlockSize)
 	if off := int64(m.next % testZone); off+blocks*extent.BlockSize > limit {
@@ -449,14 +460,7 @@ func TestExtentsAgainstByteModel(t *testing.T) {
 			units: map[extent.Addr]extent.Frame{}, next: extent.BlockSize, moved: map[extent.Addr]extent.Addr{},
 		}
 		defer m.s.Close()
-		update(t, m.s, func(tx *Tx) error {
-			for i := range m.files {
-				if err := addFile(tx, modelFile(i), fmt.Sprintf("d/f%d", i)); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		m.addFiles(t)
 		t.Repeat(map[string]func(*rapid.T){
 			"insert": m.insert, "cut": m.cut, "clone": m.clone, "cloneRange": m.cloneRange, "move": m.move, "": m.check,
 		})
