@@ -289,6 +289,9 @@ func (e *Engine) allocate(small bool, want int64) (alloc.Grant, error) {
 		ask = e.al.AllocateSmall
 	}
 	for tries := 0; ; {
+		if err := e.placeable("engine.allocate"); err != nil {
+			return alloc.Grant{}, err
+		}
 		changed := e.al.Changed()
 		grant, outcome := ask(alloc.ClassData, want)
 		switch outcome {
@@ -300,6 +303,7 @@ func (e *Engine) allocate(small bool, want int64) (alloc.Grant, error) {
 					return alloc.Grant{}, err
 				}
 			}
+			continue
 		case alloc.Busy:
 			if err := e.retireClosing(); err != nil {
 				// Nothing else will change the device's mind, so the tries are spaced by the tick.
@@ -309,27 +313,34 @@ func (e *Engine) allocate(small bool, want int64) (alloc.Grant, error) {
 				changed = nil
 			}
 			e.resetKick.set() // short of space, there is more that is worth a reset
-			select {
-			case <-changed:
-			case <-e.spaceTick():
-			case <-e.halt:
-				return alloc.Grant{}, errdefs.New(errdefs.Unavailable, errdefs.ReasonDraining, "engine.allocate", "", "the engine is closed")
-			}
 		default:
-			if e.reclaimHelps() {
-				// What was promised lies where reclaim has to give it back first.
-				e.rc.kick.set()
-				select {
-				case <-changed:
-				case <-e.spaceTick():
-				case <-e.halt:
-					return alloc.Grant{}, errdefs.New(errdefs.Unavailable, errdefs.ReasonDraining, "engine.allocate", "", "the engine is closed")
-				}
-				continue
+			if !e.reclaimHelps() {
+				// The space was promised, so it has been lost to failing zones: the device's error.
+				return alloc.Grant{}, errdefs.New(errdefs.Device, errdefs.ReasonDeviceIO, "engine.allocate", "", "zones that failed held the space this data was promised")
 			}
-			// The space was promised, so it has been lost to failing zones: the device's error.
-			return alloc.Grant{}, errdefs.New(errdefs.Device, errdefs.ReasonDeviceIO, "engine.allocate", "", "zones that failed held the space this data was promised")
+			// What was promised lies where reclaim has to give it back first.
+			e.rc.kick.set()
 		}
+		select {
+		case <-changed:
+		case <-e.spaceTick():
+		case <-e.broken:
+		case <-e.halt:
+		}
+	}
+}
+
+// placeable returns why nothing more is placed, or nil: what would be placed could not be published.
+// It outlasts writable, for what Close syncs is placed after the last change was let in.
+func (e *Engine) placeable(op string) error {
+	if err := e.failed(); err != nil {
+		return errdefs.Wrap(errdefs.ReadOnly, errdefs.ReasonReadOnly, op, "", err)
+	}
+	select {
+	case <-e.halt:
+		return errdefs.New(errdefs.Unavailable, errdefs.ReasonDraining, op, "", "the engine is closed")
+	default:
+		return nil
 	}
 }
 

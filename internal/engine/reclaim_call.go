@@ -183,6 +183,7 @@ func (e *Engine) awaitEmptied(ctx context.Context, p *ReclaimProgress, before ui
 		case <-changed:
 		case <-e.spaceTick():
 		case <-ctx.Done():
+		case <-e.broken:
 		case <-e.stop:
 			return
 		}

@@ -480,6 +480,9 @@ func (e *Engine) padding(blocks int64) []byte { return make([]byte, blocks*exten
 // allocateRelocation is allocate for reclaim, which has the reserve and waits for resets only.
 func (e *Engine) allocateRelocation(ctx context.Context, want int64) (alloc.Grant, error) {
 	for tries := 0; ; {
+		if err := e.writable("engine.relocate"); err != nil {
+			return alloc.Grant{}, err
+		}
 		changed := e.al.Changed()
 		grant, outcome := e.al.Allocate(alloc.ClassRelocation, want)
 		switch outcome {
@@ -505,8 +508,8 @@ func (e *Engine) allocateRelocation(ctx context.Context, want int64) (alloc.Gran
 			case <-e.spaceTick():
 			case <-ctx.Done():
 				return alloc.Grant{}, ctx.Err()
+			case <-e.broken:
 			case <-e.stop:
-				return alloc.Grant{}, errdefs.New(errdefs.Unavailable, errdefs.ReasonDraining, "engine.relocate", "", "the engine is closed")
 			}
 		default:
 			return alloc.Grant{}, errdefs.Wrap(errdefs.NoSpace, errdefs.ReasonNoSpace, "engine.relocate", "", errNoRoom)
