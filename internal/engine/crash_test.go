@@ -25,6 +25,7 @@ type crasher struct {
 	b   *bench
 	mem *zone.Mem
 	rng *randv2.Rand
+	e   atomic.Pointer[Engine] // once it has opened
 
 	down    atomic.Bool
 	ops     atomic.Int64 // device operations until the cut; below 0: none
@@ -45,6 +46,9 @@ type crashCounts struct {
 func (c *crasher) cut() {
 	if c.down.CompareAndSwap(false, true) {
 		c.mem.CutPower()
+		if e := c.e.Load(); e != nil {
+			e.failWrites(errCut) // its process has no power either, and tries nothing again
+		}
 	}
 }
 
@@ -148,6 +152,7 @@ func (c *crasher) crash(e *Engine) {
 	} else {
 		c.down.Store(true)
 	}
+	c.e.Store(nil)
 	image := []byte(nil)
 	if e != nil {
 		e.failWrites(errCut)
@@ -214,6 +219,7 @@ func (c *crasher) open() *Engine {
 		e, err := Open(context.Background(), c.b.options())
 		if err == nil {
 			c.b.e = e
+			c.e.Store(e)
 			return e
 		}
 		if !c.down.Load() {

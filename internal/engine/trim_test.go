@@ -269,10 +269,10 @@ func TestTrimOfFailingZones(t *testing.T) {
 	}
 
 	put(t, e, "fill", noise(3, 2<<20))
+	b.fault.FailCommand(zone.OpReset, e.zoneOf(slot), true)
 	deleteFile(t, e, "fill")
 	deleteFile(t, e, "a")
 	deleteFile(t, e, "keep")
-	b.fault.FailCommand(zone.OpReset, e.zoneOf(slot), true)
 	eventually(t, "all is dead", func() bool { return e.orphans.Load() == 0 })
 	trimAll(t, e) // or the resetter was first
 	if r := trimAll(t, e); r.State != trim.Complete || r.Trimmed != 0 || r.Quarantined != capacity || r.AlreadyTrimmed != (groups-1)*capacity {
