@@ -217,9 +217,9 @@ func TestDamagedBitmap(t *testing.T) {
 		damage func(tx *Tx) error
 	}{
 		{"a rotten record", func(tx *Tx) error {
-			v := slices.Clone(tx.buckets[bBitmaps].Get(chunkKey(0, 1)))
+			v := slices.Clone(tx.bucket(bBitmaps).Get(chunkKey(0, 1)))
 			v[3] ^= 4
-			return tx.buckets[bBitmaps].Put(chunkKey(0, 1), v)
+			return tx.bucket(bBitmaps).Put(chunkKey(0, 1), v)
 		}},
 		{"a record of another wire type", func(tx *Tx) error { return tx.put(bBitmaps, chunkKey(0, 1), putUint(nil, 1, 5)) }},
 		{"a missing record", func(tx *Tx) error { return tx.del(bBitmaps, chunkKey(0, 1)) }},

@@ -67,12 +67,12 @@ func sabotage(tx *Tx, line string) error {
 	case "del":
 		return tx.del(bucket(), key())
 	case "flip":
-		v := append([]byte(nil), tx.buckets[bucket()].Get(key())...)
+		v := append([]byte(nil), tx.bucket(bucket()).Get(key())...)
 		if len(v) == 0 {
 			return errors.New("no such record: " + line)
 		}
 		v[0] ^= 1
-		return tx.buckets[bucket()].Put(key(), v)
+		return tx.bucket(bucket()).Put(key(), v)
 	case "live":
 		return tx.addLive(uint32(num(w[1])), int64(num(w[2])), 0)
 	case "alloc":

@@ -97,7 +97,7 @@ func TestDamagedTrimState(t *testing.T) {
 	update(t, s, func(tx *Tx) error { _, _, err := write(tx, 10, 0, rawExtent(extent.Addr(0), 5*bs)); return err })
 	spoil := func(k, v []byte) {
 		t.Helper()
-		update(t, s, func(tx *Tx) error { return tx.buckets[bTrimState].Put(k, v) })
+		update(t, s, func(tx *Tx) error { return tx.bucket(bTrimState).Put(k, v) })
 	}
 	one := func(what string) {
 		t.Helper()
@@ -107,7 +107,7 @@ func TestDamagedTrimState(t *testing.T) {
 	}
 	key := chunkKey(0, 0)
 	var good []byte
-	view(t, s, func(tx *Tx) error { good = bytes.Clone(tx.buckets[bTrimState].Get(key)); return nil })
+	view(t, s, func(tx *Tx) error { good = bytes.Clone(tx.bucket(bTrimState).Get(key)); return nil })
 
 	bad := bytes.Clone(good)
 	bad[3] ^= 1
@@ -136,7 +136,7 @@ func TestDamagedTrimState(t *testing.T) {
 	for _, k := range [][]byte{chunkKey(2, 0), chunkKey(77, 0), key32(1)} {
 		spoil(k, seal(bTrimState, k, over.encode()))
 		one(fmt.Sprintf("key %x", k))
-		update(t, s, func(tx *Tx) error { return tx.buckets[bTrimState].Delete(k) })
+		update(t, s, func(tx *Tx) error { return tx.bucket(bTrimState).Delete(k) })
 	}
 	wantSound(t, s)
 }

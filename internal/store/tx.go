@@ -15,7 +15,8 @@ import (
 // it returns aliases the file: strings and slices are the caller's.
 type Tx struct {
 	b         *bbolt.Tx
-	buckets   [numBuckets]*bbolt.Bucket
+	buckets   [numBuckets]*bbolt.Bucket // those that were looked for
+	looked    [numBuckets]bool
 	super     Superblock
 	groups    map[uint32]*groupEntry
 	chunks    map[uint64]*chunk // slot << 32 | chunk
@@ -30,19 +31,28 @@ type Tx struct {
 func (tx *Tx) Mutated() bool { return tx.mutations > 0 }
 
 func newTx(b *bbolt.Tx) *Tx {
-	tx := &Tx{b: b, groups: map[uint32]*groupEntry{}}
-	for i, name := range bucketNames {
-		if bk := b.Bucket([]byte(name)); bk != nil {
-			if filledInOrder[i] {
-				bk.FillPercent = 0.9
-			}
-			tx.buckets[i] = bk
-		}
-	}
-	return tx
+	return &Tx{b: b, groups: map[uint32]*groupEntry{}}
 }
 
-// load opens a transaction's buckets and reads the superblock.
+// bucket returns the bucket, nil where the file has none. It is opened when it is first asked for:
+// most transactions need a few of them, and opening one copies it. It may panic, as bbolt does.
+func (tx *Tx) bucket(b bucketID) *bbolt.Bucket {
+	if tx.looked[b] {
+		return tx.buckets[b]
+	}
+	bk := tx.b.Bucket([]byte(bucketNames[b]))
+	tx.setBucket(b, bk)
+	return bk
+}
+
+func (tx *Tx) setBucket(b bucketID, bk *bbolt.Bucket) {
+	if bk != nil && filledInOrder[b] {
+		bk.FillPercent = 0.9
+	}
+	tx.buckets[b], tx.looked[b] = bk, true
+}
+
+// load begins a transaction with the superblock.
 func load(b *bbolt.Tx) (tx *Tx, err error) {
 	defer guard("store.load", "metadata", &err)
 	tx = newTx(b)
@@ -95,11 +105,11 @@ func panicOnFault() (restore func()) {
 
 // get returns the payload of a record; it aliases the mapped file. Absent buckets are empty.
 func (tx *Tx) get(b bucketID, key []byte) (payload []byte, ok bool, err error) {
-	bk := tx.buckets[b]
+	defer tx.guard(b, &err)
+	bk := tx.bucket(b)
 	if bk == nil {
 		return nil, false, nil
 	}
-	defer tx.guard(b, &err)
 	v := bk.Get(key)
 	if v == nil {
 		return nil, false, nil
@@ -111,28 +121,26 @@ func (tx *Tx) get(b bucketID, key []byte) (payload []byte, ok bool, err error) {
 // put seals payload, which becomes the transaction's, and writes it.
 func (tx *Tx) put(b bucketID, key, payload []byte) (err error) {
 	defer tx.guard(b, &err)
-	if tx.buckets[b] == nil {
-		bk, err := tx.b.CreateBucket([]byte(bucketNames[b]))
-		if err != nil {
+	bk := tx.bucket(b)
+	if bk == nil {
+		if bk, err = tx.b.CreateBucket([]byte(bucketNames[b])); err != nil {
 			return putFailed(b, key, err)
 		}
-		if filledInOrder[b] {
-			bk.FillPercent = 0.9
-		}
-		tx.buckets[b] = bk
+		tx.setBucket(b, bk)
 	}
 	tx.mutations++
-	return putFailed(b, key, tx.buckets[b].Put(key, seal(b, key, payload)))
+	return putFailed(b, key, bk.Put(key, seal(b, key, payload)))
 }
 
 // del removes a record; removing one that is not there is no error.
 func (tx *Tx) del(b bucketID, key []byte) (err error) {
-	if tx.buckets[b] == nil {
+	defer tx.guard(b, &err)
+	bk := tx.bucket(b)
+	if bk == nil {
 		return nil
 	}
-	defer tx.guard(b, &err)
 	tx.mutations++
-	return putFailed(b, key, tx.buckets[b].Delete(key))
+	return putFailed(b, key, bk.Delete(key))
 }
 
 func putFailed(b bucketID, key []byte, err error) error {
@@ -145,18 +153,24 @@ func putFailed(b bucketID, key []byte, err error) error {
 type cursor struct {
 	tx *Tx
 	b  bucketID
-	c  *bbolt.Cursor
+	c  *bbolt.Cursor // since the first move; nil where the bucket is absent
 	// at is a copy of the key of the damaged record that the last move met; nil if it met
 	// none and when bbolt failed.
 	at []byte
 }
 
 func (tx *Tx) cursor(b bucketID) *cursor {
-	c := &cursor{tx: tx, b: b}
-	if tx.buckets[b] != nil {
-		c.c = tx.buckets[b].Cursor()
+	return &cursor{tx: tx, b: b}
+}
+
+// ready reports whether there is a bucket to move in. Moves call it under their guard.
+func (c *cursor) ready() bool {
+	if c.c == nil {
+		if bk := c.tx.bucket(c.b); bk != nil {
+			c.c = bk.Cursor()
+		}
 	}
-	return c
+	return c.c != nil
 }
 
 func (c *cursor) open(k, v []byte) ([]byte, []byte, error) {
@@ -174,20 +188,20 @@ func (c *cursor) open(k, v []byte) ([]byte, []byte, error) {
 
 // seek goes to the first record with a key >= key.
 func (c *cursor) seek(key []byte) (k, p []byte, err error) {
-	if c.c == nil {
+	defer c.tx.guard(c.b, &err)
+	if !c.ready() {
 		return nil, nil, nil
 	}
 	c.at = nil
-	defer c.tx.guard(c.b, &err)
 	return c.open(c.c.Seek(key))
 }
 
 func (c *cursor) next() (k, p []byte, err error) {
-	if c.c == nil {
+	defer c.tx.guard(c.b, &err)
+	if !c.ready() {
 		return nil, nil, nil
 	}
 	c.at = nil
-	defer c.tx.guard(c.b, &err)
 	return c.open(c.c.Next())
 }
 
@@ -202,11 +216,11 @@ func (c *cursor) advance(first bool, from []byte) (k, p []byte, err error) {
 // below goes to the last record with a key < key: from anywhere when it is the first move, and
 // from the record with that key, where the last move went, when it is not.
 func (c *cursor) below(first bool, key []byte) (k, p []byte, err error) {
-	if c.c == nil {
+	defer c.tx.guard(c.b, &err)
+	if !c.ready() {
 		return nil, nil, nil
 	}
 	c.at = nil
-	defer c.tx.guard(c.b, &err)
 	if first {
 		c.c.Seek(key)
 	}
@@ -222,7 +236,7 @@ func (c *cursor) before(key []byte) (k, v []byte) {
 		}
 		// bbolt's Prev stops with nil at a leaf that this transaction emptied, as it does at
 		// the start of the bucket. Only the first key tells the two apart.
-		first, _ := c.tx.buckets[c.b].Cursor().First()
+		first, _ := c.tx.bucket(c.b).Cursor().First()
 		if first == nil || bytes.Compare(first, key) >= 0 {
 			return nil, nil
 		}
@@ -231,10 +245,10 @@ func (c *cursor) before(key []byte) (k, v []byte) {
 
 // floor goes to the last record with a key <= key.
 func (c *cursor) floor(key []byte) (k, p []byte, err error) {
-	if c.c == nil {
+	defer c.tx.guard(c.b, &err)
+	if !c.ready() {
 		return nil, nil, nil
 	}
-	defer c.tx.guard(c.b, &err)
 	rk, rv := c.c.Seek(key)
 	if rk != nil && bytes.Equal(rk, key) {
 		return c.open(rk, rv)
