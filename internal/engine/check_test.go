@@ -124,6 +124,7 @@ func TestCheckChangesNothing(t *testing.T) {
 
 // After a cut at any moment what is there is legal, before the next open mends it and after.
 func TestCheckAfterPowerCut(t *testing.T) {
+	t.Parallel()
 	rounds := 24
 	if testing.Short() {
 		rounds = 6
@@ -148,6 +149,7 @@ func TestCheckAfterPowerCut(t *testing.T) {
 				if !op.After && op.Kind != zone.OpRead {
 					if left.Add(-1) == 0 {
 						mem.CutPower()
+						e.failWrites(errCut)
 					}
 				}
 				return nil

@@ -416,6 +416,7 @@ func TestConventionalWritesFail(t *testing.T) {
 // TestEveryConventionalWriteFails: data that cannot be stored anywhere keeps its error, and what was
 // there stays readable. When the device is well again all of its space comes back with no restart.
 func TestEveryConventionalWriteFails(t *testing.T) {
+	t.Parallel()
 	modes(t, func(t *testing.T, o Options) {
 		b := newFaultBench(t, disk, o)
 		e := b.open()
@@ -445,6 +446,7 @@ func TestEveryConventionalWriteFails(t *testing.T) {
 
 // TestOneBadBlock: of a long write that fails for one block, all the others come back.
 func TestOneBadBlock(t *testing.T) {
+	t.Parallel()
 	b := newFaultBench(t, disk, Options{})
 	e := b.open()
 	const bad = 37 * extent.BlockSize

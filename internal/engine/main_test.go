@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -191,7 +192,11 @@ func tryRead(e *Engine, name string, off int64, length *int64) ([]byte, error) {
 		return nil, err
 	}
 	defer r.Close()
-	var data []byte
+	size := max(0, r.File().Size-off)
+	if length != nil {
+		size = min(size, max(0, *length))
+	}
+	data := make([]byte, 0, size)
 	for {
 		p, err := r.Next(ctx)
 		if errors.Is(err, io.EOF) {
@@ -209,9 +214,12 @@ func tryRead(e *Engine, name string, off int64, length *int64) ([]byte, error) {
 
 // noise is incompressible, text compresses well; both are the same for the same seed.
 func noise(seed uint64, n int) []byte {
-	p := make([]byte, n)
-	newSeeded(seed).Read(p)
-	return p
+	r := rand.New(rand.NewPCG(seed, 2))
+	p := make([]byte, 0, n+8)
+	for len(p) < n {
+		p = binary.LittleEndian.AppendUint64(p, r.Uint64())
+	}
+	return p[:n:n]
 }
 
 func text(seed uint64, n int) []byte {

@@ -85,13 +85,14 @@ func (e *Engine) waitDurable(ctx context.Context, f *file, upTo uint64) error {
 		}
 		changed := f.mu.changed
 		f.mu.Unlock()
-		switch {
-		case done:
+		if done {
 			return nil
-		case err != nil:
-			return err
 		}
-		if err := e.writable("engine.Sync"); err != nil {
+		// A store that takes no changes is why the range failed, if it did.
+		if werr := e.writable("engine.Sync"); werr != nil && (err == nil || e.failed() != nil) {
+			return werr
+		}
+		if err != nil {
 			return err
 		}
 		e.startWriteback(f, delalloc.Selection{MaxSeq: upTo})
@@ -153,7 +154,7 @@ func (e *Engine) waitPlaced(ctx context.Context, f *file, upTo uint64, cutting b
 		}
 		changed := f.mu.changed
 		f.mu.Unlock()
-		if err == nil && wait {
+		if err != nil && e.failed() != nil || err == nil && wait {
 			err = e.writable("engine.commit") // nothing will be placed for a commit any more
 		}
 		if err != nil || !wait {
