@@ -5,11 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -52,7 +52,9 @@ func (m *mixed) stretch() []byte {
 		b = b[:n] // zeros
 	default:
 		for len(b) < n {
-			b = fmt.Appendf(b, "%s record %d of %d was appended to zone %d\n", "info", len(b), n, m.r.Uint64()%256)
+			b = append(strconv.AppendInt(append(b, "info record "...), int64(len(b)), 10), " of "...)
+			b = append(strconv.AppendInt(b, int64(n), 10), " was appended to zone "...)
+			b = append(strconv.AppendUint(b, m.r.Uint64()%256, 10), '\n')
 		}
 	}
 	return b

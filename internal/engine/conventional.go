@@ -200,8 +200,8 @@ func (e *Engine) probe() {
 }
 
 func (e *Engine) writeZeros(r store.Run) error {
-	s := e.scratch(readWindow)
-	defer e.scratchDone(s)
+	s := scratch(readWindow)
+	defer s.done()
 	p := s.b[:readWindow]
 	clear(p)
 	for off := r.Off; off < r.Off+r.Len; off += readWindow {

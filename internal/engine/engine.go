@@ -53,7 +53,6 @@ type Engine struct {
 	// The turns are tokens like a file's write: channels, for they are held over device I/O and waits.
 	memTurn, openTurn, retireTurn chan struct{}
 	reads                         *readMemory
-	buffers                       sync.Pool
 
 	reserveMu sync.Mutex
 
@@ -346,11 +345,14 @@ func (e *Engine) header(bg alloc.BlockGroup) []byte {
 // scratchBuffer is aligned memory of at most a window for reads that cannot go where they belong.
 type scratchBuffer struct{ b []byte }
 
-func (e *Engine) scratch(n int64) *scratchBuffer {
-	if s, ok := e.buffers.Get().(*scratchBuffer); ok && int64(len(s.b)) >= n {
+// scratchBuffers keeps *scratchBuffers for the next read, of any engine of the process.
+var scratchBuffers sync.Pool
+
+func scratch(n int64) *scratchBuffer {
+	if s, ok := scratchBuffers.Get().(*scratchBuffer); ok && int64(len(s.b)) >= n {
 		return s
 	}
 	return &scratchBuffer{b: slab.Aligned(max(n, readWindow+2*extent.MaxFrameSize))}
 }
 
-func (e *Engine) scratchDone(s *scratchBuffer) { e.buffers.Put(s) }
+func (s *scratchBuffer) done() { scratchBuffers.Put(s) }

@@ -334,9 +334,9 @@ func (e *Engine) readPiece(f *file, x store.Piece, missing intervals, off int64,
 	if inPlace {
 		data = p[at : at+n]
 	} else {
-		scratch := e.scratch(n)
-		defer e.scratchDone(scratch)
-		data = scratch.b[:n]
+		spare := scratch(n)
+		defer spare.done()
+		data = spare.b[:n]
 	}
 	if err := e.readBlocks(f, x, data); err != nil {
 		return missing, err

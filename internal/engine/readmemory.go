@@ -31,8 +31,11 @@ type readMemory struct {
 	lent     atomic.Int64
 	inUse    atomic.Int64 // bytes of windows of either size that somebody holds
 	peak     atomic.Int64
-	free     [2]sync.Pool // of *readBuffer: small, large
 }
+
+// smallBuffers and largeBuffers keep *readBuffers for the next window. They are the process's: the
+// runtime lets go of what a pool holds two collections later, even when nobody has the pool any more.
+var smallBuffers, largeBuffers sync.Pool
 
 func newReadMemory(limit int64) *readMemory {
 	return &readMemory{readers: make(chan struct{}, limit/2/smallWindow), lendable: limit / 2 / readWindow * readWindow}
@@ -117,9 +120,9 @@ func (h *holdings) tryTake(most int64, large bool) *readBuffer {
 	if h.kept > most {
 		return nil
 	}
-	size, pool := int64(smallWindow), 0
+	size, pool := int64(smallWindow), &smallBuffers
 	if large && h.m.lend() {
-		size, pool = readWindow, 1
+		size, pool = readWindow, &largeBuffers
 	} else {
 		for _, b := range h.out {
 			if !b.large() {
@@ -127,7 +130,7 @@ func (h *holdings) tryTake(most int64, large bool) *readBuffer {
 			}
 		}
 	}
-	b, ok := h.m.free[pool].Get().(*readBuffer)
+	b, ok := pool.Get().(*readBuffer)
 	if !ok {
 		b = &readBuffer{b: slab.Aligned(size)}
 	}
@@ -163,12 +166,12 @@ func (b *readBuffer) giveBack(n int64, kept bool) {
 	default:
 	}
 	if last {
-		pool := 0
-		if b.large() {
-			pool = 1
-		}
 		b.of = nil
-		h.m.free[pool].Put(b)
+		if b.large() {
+			largeBuffers.Put(b)
+		} else {
+			smallBuffers.Put(b)
+		}
 	}
 }
 

@@ -248,7 +248,7 @@ func (e *Engine) readParts(parts []livePart) (good []livePart, bad, unread int64
 		need += r.End - r.Off
 	}
 	if int64(len(e.rc.buf)) < need {
-		e.rc.buf = slab.Aligned(max(need, moveBytes))
+		e.rc.buf = slab.Aligned(max(need, min(2*int64(len(e.rc.buf)), moveBytes)))
 	}
 	buf := e.rc.buf
 	for _, r := range reads {

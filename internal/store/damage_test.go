@@ -91,7 +91,7 @@ func TestDamagedFilesNeverEndTheProcess(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race build checks pointers and throws where bbolt would only fault")
 	}
-	n := 60
+	n := 30
 	if testing.Short() {
 		n = 10
 	}
