@@ -69,7 +69,7 @@ func sum(r io.Reader) ([]byte, error) {
 // TestLargeFileSurvivesKillInTheNextPut replaces a large file and kills the engine in the middle:
 // the old one is there, whole.
 func TestLargeFileSurvivesKillInTheNextPut(t *testing.T) {
-	size := int64(512 << 20)
+	size := int64(256 << 20)
 	if testing.Short() {
 		size = 64 << 20
 	}
@@ -129,13 +129,10 @@ func fetched(t *testing.T, s *store, name string) []byte {
 	return got
 }
 
-// TestLargePutIsCollectedLarge puts a file of 512 MiB as anybody would: what reaches the device
+// TestLargePutIsCollectedLarge puts a file of 256 MiB as anybody would: what reaches the device
 // was collected 128 MiB at a time (S0), also when the engine is killed in the middle.
 func TestLargePutIsCollectedLarge(t *testing.T) {
-	size := int64(512 << 20)
-	if testing.Short() {
-		size = 256 << 20
-	}
+	size := int64(256 << 20)
 	path := filepath.Join(t.TempDir(), "large")
 	file, err := os.Create(path)
 	must(t, err)
