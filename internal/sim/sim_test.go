@@ -41,7 +41,7 @@ func bubble(t *testing.T, cfg Config, ch *Choices, cov *Coverage) (res Result) {
 	return res
 }
 
-// TestSimulator attacks the engine from fresh seeds until its time is over: 10 s, 3 s with -short. It
+// TestSimulator attacks the engine from fresh seeds until its time is over: 6 s, 3 s with -short. It
 // prints the seeds and what was covered; a failure is reduced to a trace file, to be kept in testdata.
 // A seed that does not end, or takes the process with it, is found by the name of its test:
 // -sim.seed=N -sim.for=1ns does that one again.
@@ -57,7 +57,7 @@ func TestSimulator(t *testing.T) {
 	case testing.Short():
 		d = 3 * time.Second
 	default:
-		d = 10 * time.Second
+		d = 6 * time.Second
 	}
 	cov, began := NewCoverage(), time.Now()
 	var next atomic.Uint64
