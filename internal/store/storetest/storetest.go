@@ -2,10 +2,11 @@ package storetest
 
 import (
 	"bytes"
-	"io"
+	"errors"
 	"math/rand"
 	"os"
 	"slices"
+	"syscall"
 )
 
 const (
@@ -34,12 +35,48 @@ func ImageInto(buf []byte, path string) ([]byte, error) {
 	}
 	n := int(fi.Size())
 	buf = slices.Grow(buf[:0], n)[:n]
-	_, err = io.ReadFull(f, buf)
-	return buf, err
+	return buf, readData(f, buf)
 }
 
-// Write makes image a metadata file at path.
-func Write(path string, image []byte) error { return os.WriteFile(path, image, 0o600) }
+// readData fills b with the file's bytes, and does not read where the file has holes: they are most
+// of it.
+func readData(f *os.File, b []byte) error {
+	const seekData, seekHole = 3, 4 // lseek(2), of Linux and others
+	clear(b)
+	for at := int64(0); at < int64(len(b)); {
+		from, err := f.Seek(at, seekData)
+		if errors.Is(err, syscall.ENXIO) {
+			return nil // nothing but a hole up to the end
+		}
+		to := int64(len(b))
+		if err != nil {
+			from = at // the system does not tell
+		} else if end, err := f.Seek(from, seekHole); err == nil {
+			to = min(to, end)
+		}
+		if _, err := f.ReadAt(b[from:to], from); err != nil {
+			return err
+		}
+		at = to
+	}
+	return nil
+}
+
+// Write makes image a metadata file at path. Pages of zeros, which are most of it, become holes.
+func Write(path string, image []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	err = f.Truncate(int64(len(image)))
+	zeros := make([]byte, pageSize)
+	for i := 0; i*pageSize < len(image) && err == nil; i++ {
+		if p := page(image, i); !bytes.Equal(p, zeros[:len(p)]) {
+			_, err = f.WriteAt(p, int64(i)*pageSize)
+		}
+	}
+	return errors.Join(err, f.Close())
+}
 
 // changed returns the numbers of the pages that differ, and before lengthened to after.
 func changed(before, after []byte) (base []byte, pages []int) {
