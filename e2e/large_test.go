@@ -69,7 +69,7 @@ func sum(r io.Reader) ([]byte, error) {
 // TestLargeFileSurvivesKillInTheNextPut replaces a large file and kills the engine in the middle:
 // the old one is there, whole.
 func TestLargeFileSurvivesKillInTheNextPut(t *testing.T) {
-	size := int64(256 << 20)
+	size := int64(512 << 20)
 	if testing.Short() {
 		size = 64 << 20
 	}

@@ -14,7 +14,7 @@ import (
 // triggers. Each run is held against the model besides.
 func TestSameHistory(t *testing.T) {
 	t.Parallel()
-	histories, each := 4, 120
+	histories, each := 2, 120
 	if testing.Short() {
 		histories, each = 1, 40
 	}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -24,7 +25,10 @@ var (
 	simReplay = flag.String("sim.replay", "", "trace file that TestReplayOne runs")
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(200) // engines of milliseconds make much garbage and keep little
+	goleak.VerifyTestMain(m)
+}
 
 func write(t testing.TB, path, text string) {
 	t.Helper()

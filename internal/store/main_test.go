@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -20,8 +21,9 @@ func TestMain(m *testing.M) {
 		os.Exit(damagedChild(path))
 	}
 	flag.Parse()
+	debug.SetGCPercent(200) // the models make much garbage and keep little
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
-		f.Value.Set("20")
+		f.Value.Set("12")
 		if testing.Short() {
 			f.Value.Set("4")
 		}
