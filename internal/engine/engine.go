@@ -78,7 +78,7 @@ type Engine struct {
 	waiting    atomic.Int64 // bytes placed by nodelalloc and not committed
 	inlining   atomic.Int64 // ranges to be stored inline and not committed
 	memWaiters atomic.Int64
-	ticks      atomic.Int64 // spaceTicks so far
+	ticks      atomic.Int64 // waits so far that are kept apart
 	orphans    atomic.Int64 // deleted files not freed yet
 	resetting  atomic.Int64
 	doubt      doubt

@@ -144,7 +144,7 @@ func (e *Engine) awaitResets() {
 		e.resetKick.set()
 		select {
 		case <-changed:
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(e.apart(5 * time.Millisecond)):
 			return
 		case <-e.stop:
 			return
@@ -173,7 +173,7 @@ func (e *Engine) rest(d time.Duration) bool {
 	if e.rc.waiting.Load() > 0 {
 		return true
 	}
-	t := time.NewTimer(min(d, time.Second))
+	t := time.NewTimer(e.apart(min(d, time.Second)))
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -95,11 +95,15 @@ func (e *Engine) coming(err error) bool {
 	return e.spaceComing()
 }
 
-// spaceTick bounds how long a waiter relies on being woken. No two ticks are of the same moment, so
-// waiters do not all look at once, and look in the order in which they began to wait.
-func (e *Engine) spaceTick() <-chan time.Time {
-	return time.After(100*time.Millisecond + time.Duration(e.ticks.Add(1)%4096)*time.Microsecond)
+// apart returns a little more than d. No two waits that begin at one moment end at one moment, so
+// waiters do not all look at once, and look in the order in which they began to wait; nor is it left to
+// chance whether a wait or its caller's deadline, which is mostly round, is over first.
+func (e *Engine) apart(d time.Duration) time.Duration {
+	return d + time.Duration(e.ticks.Add(1)%4096)*time.Microsecond + 137*time.Nanosecond
 }
+
+// spaceTick bounds how long a waiter relies on being woken.
+func (e *Engine) spaceTick() <-chan time.Time { return time.After(e.apart(100 * time.Millisecond)) }
 
 func (e *Engine) waitFor(d time.Duration) time.Duration {
 	if d <= 0 {

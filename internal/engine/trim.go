@@ -171,12 +171,12 @@ func (e *Engine) reclaimIn(ctx context.Context, r TrimResult, moved func(int64))
 
 // settleFrees lets what was deleted before the call be free, as far as that takes little time.
 func (e *Engine) settleFrees(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, trimPatience)
+	ctx, cancel := context.WithTimeout(ctx, e.apart(trimPatience))
 	defer cancel()
 	until := func(done func() bool) {
 		for !done() {
 			select {
-			case <-time.After(time.Millisecond):
+			case <-time.After(e.apart(time.Millisecond)):
 			case <-ctx.Done():
 				return
 			}

@@ -25,7 +25,7 @@ type trimSpace struct {
 
 func (e *Engine) newTrimSpace() *trimSpace {
 	over := make(chan struct{})
-	time.AfterFunc(trimPatience, func() { close(over) })
+	time.AfterFunc(e.apart(trimPatience), func() { close(over) })
 	s := &trimSpace{e: e, patience: over}
 	s.device, _ = e.dev.(zone.Discarder)
 	return s
@@ -164,7 +164,7 @@ func (s *trimSpace) release(b alloc.BlockGroup, generation uint64) error {
 
 // readersGone waits for the reads under way, for a while.
 func (s *trimSpace) readersGone(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, readerPatience)
+	ctx, cancel := context.WithTimeout(ctx, s.e.apart(readerPatience))
 	defer cancel()
 	return s.e.epochs.wait(ctx.Done())
 }
