@@ -85,6 +85,7 @@ func workload(t *testing.T, e *Engine, seed uint64) {
 }
 
 func TestCheckClean(t *testing.T) {
+	t.Parallel()
 	modes(t, func(t *testing.T, o Options) {
 		b := newBench(t, smallZNS, o)
 		b.checkClean() // right after format

@@ -77,6 +77,7 @@ func duringLongClones(t *testing.T) (b *faultBench, during *atomic.Pointer[func(
 // TestLongClone clones a file in several transactions, with a writer that wants to change the
 // source meanwhile: the clone is the source as it was, and the writer comes after it.
 func TestLongClone(t *testing.T) {
+	t.Parallel()
 	b, during := duringLongClones(t)
 	e := b.open()
 	data := putLong(t, e, "src")

@@ -185,6 +185,7 @@ func (w *cloneWorld) check(t *rapid.T) {
 // TestClonesAgainstModel: contents and used bytes are exactly those of a model that knows of every
 // byte which block it comes from.
 func TestClonesAgainstModel(t *testing.T) {
+	t.Parallel()
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
 		n := "25"
 		if testing.Short() {

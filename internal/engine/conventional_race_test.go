@@ -46,6 +46,7 @@ func checkStamps(file int, p []byte) error {
 // TestReadsBesideReuse: on a disk so full that every freed block is written again at once, writers,
 // a deleter and readers work together; no read sees a block of another file.
 func TestReadsBesideReuse(t *testing.T) {
+	t.Parallel()
 	modes(t, func(t *testing.T, o Options) {
 		o.MaxWait, o.WritebackAge = 20*time.Second, 10*time.Millisecond
 		g := disk

@@ -52,6 +52,7 @@ func (b *faultBench) whole() *Engine {
 
 // TestConventionalDevice runs the workload on a device that is all conventional.
 func TestConventionalDevice(t *testing.T) {
+	t.Parallel()
 	modes(t, func(t *testing.T, o Options) {
 		g := disk
 		g.Zones, g.Conventional = 60, 60
@@ -213,6 +214,7 @@ func TestPlacement(t *testing.T) {
 // TestFillDeleteRefillConventional: a disk takes as much after deletes as before, in any pieces,
 // with no restart, and nothing there is ever unusable.
 func TestFillDeleteRefillConventional(t *testing.T) {
+	t.Parallel()
 	modes(t, func(t *testing.T, o Options) {
 		o.MaxWait = 5 * time.Second
 		b := newFaultBench(t, disk, o)
@@ -491,6 +493,7 @@ func TestConventionalFlushFails(t *testing.T) {
 // TestEveryConventionalFlushFails: the error sticks to the data, and then there is peace: nothing
 // flushes again and again for what was written for nothing.
 func TestEveryConventionalFlushFails(t *testing.T) {
+	t.Parallel()
 	modes(t, func(t *testing.T, o Options) {
 		b := newFaultBench(t, disk, o)
 		e := b.open()

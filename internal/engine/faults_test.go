@@ -98,6 +98,7 @@ func wantError(t testing.TB, err error, kind errdefs.Kind, reason errdefs.Reason
 // TestAppendFails loses appends of headers and of data, with the write pointer moved by none,
 // part or all of them. Nobody may hear of it.
 func TestAppendFails(t *testing.T) {
+	t.Parallel()
 	want := map[string][]byte{"a": noise(1, 300_000), "b": text(2, 500_001), "c": noise(3, 200_000)}
 	modes(t, func(t *testing.T, o Options) {
 		for _, moved := range []faultdev.Moved{faultdev.MovedNone, faultdev.MovedPart, faultdev.MovedAll} {

@@ -13,6 +13,7 @@ import (
 // because another change of the batch fails half way: each part is then committed by itself, and
 // the data must not be taken for that of a file that is gone.
 func TestFinishBesideFailedChange(t *testing.T) {
+	t.Parallel()
 	modes(t, func(t *testing.T, o Options) {
 		b := newFaultBench(t, smallZNS, o)
 		e := b.open()

@@ -144,6 +144,7 @@ var limitZNS = zone.Geometry{
 // TestCollectLarge is seeds S0 by its counts: ranges of 128 MiB, chunks of 512 KiB, extents of at
 // most one append.
 func TestCollectLarge(t *testing.T) {
+	t.Parallel()
 	size := int64(1 << 30)
 	if testing.Short() {
 		size = 128 << 20

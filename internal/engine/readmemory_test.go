@@ -50,6 +50,7 @@ func openReader(t *testing.T, e *Engine, name string) *Reader {
 // Clients that take nothing hold no more than the limit, whoever comes after them reads all the
 // same, and one more than there is memory for waits its time and hears why.
 func TestStalledReadsAreBounded(t *testing.T) {
+	t.Parallel()
 	modes(t, func(t *testing.T, o Options) {
 		o.ReadLimit, o.MaxWait = minReadLimit, 300*time.Millisecond
 		b := newBench(t, smallZNS, o)
@@ -157,6 +158,7 @@ func TestReadsAhead(t *testing.T) {
 // What a vanished client's stream kept counts no more after Close, and is nobody else's before it
 // comes back.
 func TestCloseAbandonsWhatIsKept(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, smallZNS, Options{ReadLimit: minReadLimit})
 	e := b.open()
 	data := noise(3, 2_000_000)
@@ -189,6 +191,7 @@ func TestCloseAbandonsWhatIsKept(t *testing.T) {
 // A replace whose checksum needs its content read is finished while clients hold all the memory
 // for reads.
 func TestFinishBesideStalledReads(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, smallZNS, Options{ReadLimit: minReadLimit})
 	e := b.open()
 	put(t, e, "f", noise(4, 1_000_000))

@@ -150,6 +150,7 @@ func reclaimBad(t *testing.T, o Options, rot bool) {
 // TestReclaimOverFailures moves data while appends and flushes fail now and then, and while a zone that
 // is written to goes offline: nothing is lost, and the work is done in the end.
 func TestReclaimOverFailures(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []zone.OpKind{zone.OpAppend, zone.OpFlush, zone.OpRead, zone.OpReset} {
 		t.Run(fmt.Sprint(kind), func(t *testing.T) {
 			modes(t, func(t *testing.T, o Options) {

@@ -20,6 +20,7 @@ var reclaimFull = flag.Bool("reclaim.full", false, "the tests of reclaim on devi
 // TestOverwriteForEver overwrites one object of a quarter of the device, in order and at random,
 // compressed and not, until many times the raw capacity is written: it is never refused.
 func TestOverwriteForEver(t *testing.T) {
+	t.Parallel()
 	g, times := zns(64, 256<<10), int64(10)
 	switch {
 	case *reclaimFull:
@@ -113,6 +114,7 @@ var reclaimGeometries = map[string]zone.Geometry{
 // written with nothing free, and fills it again at least nearly as far: with no restart and no call by
 // hand.
 func TestDeleteAndRefillEverywhere(t *testing.T) {
+	t.Parallel()
 	for name, g := range reclaimGeometries {
 		for _, each := range []int{6000, 64 << 20} {
 			t.Run(fmt.Sprintf("%s, files of %d", name, each), func(t *testing.T) {

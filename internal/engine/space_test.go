@@ -75,6 +75,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 // TestFillDeleteRefill fills a store, empties it and fills it again, with no restart and no call
 // by hand.
 func TestFillDeleteRefill(t *testing.T) {
+	t.Parallel()
 	modes(t, func(t *testing.T, o Options) {
 		o.MaxWait = 5 * time.Second
 		b := newFaultBench(t, spaceZNS, o)
@@ -219,6 +220,7 @@ func TestMaxWait(t *testing.T) {
 // TestReaderPins says that a deleted or replaced file can be read to its end by who had it open,
 // and that its space comes back after that.
 func TestReaderPins(t *testing.T) {
+	t.Parallel()
 	modes(t, func(t *testing.T, o Options) {
 		o.MaxWait = 10 * time.Millisecond
 		b := newFaultBench(t, spaceZNS, o)
@@ -382,6 +384,7 @@ func TestOpenWithFullMetadata(t *testing.T) {
 // TestMetadataLimit fills the metadata file with small records. What was received must be made
 // durable all the same, deletes must work, and what they give back can be used again.
 func TestMetadataLimit(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	for _, c := range []struct {
 		name  string

@@ -127,6 +127,7 @@ func TestWritebackByRange(t *testing.T) {
 
 // TestDirtyLimit says that writers never hold more memory than the limit, and get on.
 func TestDirtyLimit(t *testing.T) {
+	t.Parallel()
 	modes(t, func(t *testing.T, o Options) {
 		o.DirtyLimit, o.WritebackAge, o.MaxWait = minDirtyLimit, time.Hour, time.Minute
 		b := newFaultBench(t, limitZNS, o)

@@ -311,6 +311,7 @@ func TestTrimWithoutDiscard(t *testing.T) {
 
 // A reader that may still look at a dead zone keeps it from being reset, for as long as it reads.
 func TestTrimWaitsForReaders(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, trimZNS, Options{})
 	e := b.open()
 	trimAll(t, e)

@@ -83,6 +83,7 @@ func checkQuiet(t testing.TB, e *Engine) {
 
 // TestManyWriters lets many more writers than there are zones write at once.
 func TestManyWriters(t *testing.T) {
+	t.Parallel()
 	type limits struct{ open, active, writers, n int }
 	cases := []limits{{3, 4, 64, 500_000}, {1, 1, 16, 300_000}, {2, 2, 16, 300_000}}
 	if testing.Short() {
