@@ -21,7 +21,7 @@ import (
 func TestMain(m *testing.M) {
 	// The walks open tens of thousands of engines, each of which lives for milliseconds: a quarter of
 	// their time would go into collecting a heap of 20 MiB.
-	debug.SetGCPercent(200)
+	debug.SetGCPercent(400)
 	goleak.VerifyTestMain(m)
 }
 

@@ -245,6 +245,10 @@ func Open(path string, o Options) (s *Store, err error) {
 
 // openDB locks and checks the file, then lets bbolt map it.
 func (s *Store) openDB(path string) (err error) {
+	// Not s.file below: bbolt's handle keeps the function, and the runtime keeps the handle, for its
+	// pool of pages, over two collections; with s that would be all of a closed engine.
+	var file *os.File
+	defer func() { s.file = file }()
 	defer guard("store.Open", path, &err)
 	defer panicOnFault()()
 	s.db, err = bbolt.Open(path, 0o600, &bbolt.Options{
@@ -267,7 +271,7 @@ func (s *Store) openDB(path string) (err error) {
 				f.Close()
 				return nil, err
 			}
-			s.file = f
+			file = f
 			return f, nil
 		},
 	})
