@@ -24,6 +24,7 @@ type auditor struct {
 	zones    []auditZone
 	active   int // zones active for certain
 	explicit int // zones explicitly open for certain
+	let      int // how often one of those began to be left
 	failure  error
 }
 
@@ -33,6 +34,7 @@ type auditZone struct {
 	landing  int64          // bytes of writes under way
 	commands int            // commands under way
 	writes   int            // writes under way
+	begun    int            // writes and commands so far
 	unknown  bool
 	active   bool // counted in auditor.active
 	explicit bool // counted in auditor.explicit
@@ -71,9 +73,11 @@ func (a *auditor) write(i int, n int64, do func() (int64, error)) (int64, error)
 	z := &a.zones[i]
 	a.mu.Lock()
 	z.writes++
+	z.begun++
 	z.landing += n
 	z.unknown = z.unknown || z.commands > 0
 	a.recount(z)
+	others, let := a.explicit-count(z.explicit), a.let
 	a.mu.Unlock()
 
 	off, err := do()
@@ -85,7 +89,10 @@ func (a *auditor) write(i int, n int64, do func() (int64, error)) (int64, error)
 	switch {
 	case z.cond == zone.NotWP:
 	case err == nil:
-		a.landed(i, n)
+		if a.let != let {
+			others = 0 // nothing is certain about the moment in between at which it was carried out
+		}
+		a.landed(i, n, others)
 	case errors.Is(err, zone.ErrMedia) || errors.Is(err, zone.ErrPowerLost):
 		z.unknown = true // the device may have moved the write pointer
 	}
@@ -93,7 +100,8 @@ func (a *auditor) write(i int, n int64, do func() (int64, error)) (int64, error)
 	return off, err
 }
 
-func (a *auditor) landed(i int, n int64) {
+// landed counts n bytes written to the zone while so many others were explicitly open throughout.
+func (a *auditor) landed(i int, n int64, others int) {
 	z := &a.zones[i]
 	z.data += n
 	if z.unknown {
@@ -109,7 +117,7 @@ func (a *auditor) landed(i int, n int64) {
 	case z.cond == zone.Empty:
 		z.cond = zone.Closed
 	}
-	if others := a.explicit - count(z.explicit); a.maxOpen > 0 && others >= a.maxOpen {
+	if a.maxOpen > 0 && others >= a.maxOpen {
 		a.fail("zone %d was written to while %d other zones were explicitly open; the limit is %d",
 			i, others, a.maxOpen)
 	}
@@ -123,7 +131,9 @@ func (a *auditor) command(i int, to zone.Condition, do func() error) error {
 	z := &a.zones[i]
 	a.mu.Lock()
 	z.commands++
-	z.unknown = z.unknown || z.commands > 1 || z.writes > 0
+	z.begun++
+	lone, begun := z.commands == 1 && z.writes == 0, z.begun
+	z.unknown = z.unknown || !lone
 	a.recount(z)
 	a.mu.Unlock()
 
@@ -132,7 +142,7 @@ func (a *auditor) command(i int, to zone.Condition, do func() error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	z.commands--
-	lone := z.commands == 0 && z.writes == 0
+	lone = lone && z.begun == begun // nothing overlapped it, not even in part
 	switch {
 	case errors.Is(err, zone.ErrPowerLost):
 		z.unknown = true
@@ -158,6 +168,7 @@ func (a *auditor) recount(z *auditZone) {
 	open := certain && z.cond == zone.ExplicitOpen && z.data+z.landing < capacity
 	active := open || certain && z.cond == zone.Closed && z.data+z.landing < capacity
 	a.active += count(active) - count(z.active)
+	a.let += count(z.explicit && !open)
 	a.explicit += count(open) - count(z.explicit)
 	z.active, z.explicit = active, open
 	if a.maxActive > 0 && a.active > a.maxActive {
