@@ -95,6 +95,10 @@ func (mv *mover) moveExtent(u *units, m Move) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	twice, err := mv.countedTwice(m, u, r, refs)
+	if err != nil {
+		return false, err
+	}
 	// The new record is that of the whole part until its borders are known: addresses in it are
 	// the same whichever of its units are recorded.
 	part := u.part(r, m.at(u.address(r.from)))
@@ -109,7 +113,80 @@ func (mv *mover) moveExtent(u *units, m Move) (done bool, err error) {
 		near = key64(uint64(ref.Addr), ref.File, uint64(ref.Off))
 	}
 	mv.left -= len(refs)
+	if err := mv.countOnce(twice); err != nil {
+		return false, err
+	}
 	return all, mv.settle(m, u, r, part, moved, near)
+}
+
+// countedTwice answers, by file, the stored bytes of the units r of u that refs use and that the same
+// file uses on the same line in the new place already: it has taken parts of one unit from files of
+// which one had moved. They are two units to it until refs have moved too.
+func (mv *mover) countedTwice(m Move, u *units, r unitRange, refs []BackRef) (map[uint64]int64, error) {
+	there, err := mv.tx.overlapping(m.To, m.To+extent.Addr(m.Blocks*extent.BlockSize))
+	if err != nil || len(there) == 0 {
+		return nil, err
+	}
+	type use struct {
+		file uint64
+		i    int
+		line int64
+	}
+	seen, twice := map[use]bool{}, map[uint64]int64{}
+	for _, ref := range refs {
+		e, s, err := mv.tx.mappingOf(u, ref)
+		if err != nil {
+			return nil, err
+		}
+		// Only what e uses a part of can be used by another mapping on its line.
+		first, last := u.touched(s)
+		for _, i := range []int{first, last} {
+			at := use{ref.File, i, s.from - e.Off}
+			if i < r.from || i >= r.to || seen[at] {
+				continue
+			}
+			seen[at] = true
+			mapped, err := mv.tx.mapsCopy(ref.File, there, m.at(u.address(i)), u.decodedAt(i)-at.line)
+			if err != nil {
+				return nil, err
+			}
+			if mapped {
+				twice[ref.File] += u.storedAt(i+1) - u.storedAt(i)
+			}
+		}
+	}
+	return twice, nil
+}
+
+// mapsCopy reports whether file maps part of the unit at a, of one of xs, so that the unit begins at
+// the file offset off.
+func (tx *Tx) mapsCopy(file uint64, xs []Extent, a extent.Addr, off int64) (bool, error) {
+	for _, x := range xs {
+		if a < x.Addr || a >= x.End() {
+			continue
+		}
+		u := newUnits(x)
+		i, ok := u.beginning(int64(a - x.Addr))
+		if !ok {
+			return false, corrupt("store.MoveExtents", fmt.Sprintf("extent at %#x", uint64(x.Addr)), "its frames are not those of the extent that it was copied from")
+		}
+		return tx.mapsUnit(file, u, i, u.decodedAt(i)-off)
+	}
+	return false, nil
+}
+
+func (mv *mover) countOnce(twice map[uint64]int64) error {
+	for file, stored := range twice {
+		n, err := mv.tx.Node(file)
+		if err != nil {
+			return err
+		}
+		n.Add(Delta{Stored: -stored})
+		if err := mv.tx.PutNode(n); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // within returns the units of u in [from, to), whose borders must be borders of units.

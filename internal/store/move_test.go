@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -351,5 +352,57 @@ func TestMoveRefuses(t *testing.T) {
 				t.Errorf("the store holds\n%s\nafter\n%s", after, before)
 			}
 		})
+	}
+}
+
+// A file that takes one part of a frame from a file whose reference has moved, and another from one
+// whose has not, counts two frames until the move is over, and one then.
+func TestMovedCopiesCountOnce(t *testing.T) {
+	s := newStoreAt(t, filepath.Join(t.TempDir(), "meta"), testOptions)
+	defer s.Close()
+	const from, to = extent.Addr(extent.BlockSize), extent.Addr(testZone + extent.BlockSize)
+	frame := extent.Frame{Raw: 3 * extent.BlockSize, Stored: 2*extent.BlockSize - 100, Codec: extent.CodecZstd}
+	stored := func(file uint64, want int64) {
+		t.Helper()
+		view(t, s, func(tx *Tx) error {
+			n, err := tx.Node(file)
+			if err == nil && n.StoredBytes != want {
+				t.Errorf("file %d counts %d stored bytes, want %d", file, n.StoredBytes, want)
+			}
+			return err
+		})
+		wantSound(t, s)
+	}
+	update(t, s, func(tx *Tx) error {
+		for i := range 3 {
+			if err := addFile(tx, uint64(10+i), fmt.Sprint("f", i)); err != nil {
+				return err
+			}
+		}
+		if _, _, err := write(tx, 10, 0, framedExtent(from, frame)); err != nil {
+			return err
+		}
+		return clone(tx, 10, 11, 0, 3*extent.BlockSize, 0)
+	})
+	var rest []Move
+	update(t, s, func(tx *Tx) (err error) {
+		_, rest, err = tx.MoveExtents([]Move{{From: from, To: to, Blocks: frame.Blocks()}}, 1)
+		return err
+	})
+	if len(rest) != 1 {
+		t.Fatalf("left to move: %v", rest)
+	}
+	update(t, s, func(tx *Tx) error {
+		if err := clone(tx, 10, 12, 0, 1000, 0); err != nil {
+			return err
+		}
+		return clone(tx, 11, 12, 1000, 3000, 0)
+	})
+	stored(12, 2*frame.Blocks()*extent.BlockSize)
+	for len(rest) > 0 {
+		update(t, s, func(tx *Tx) (err error) { _, rest, err = tx.MoveExtents(rest, 1); return err })
+	}
+	for file := uint64(10); file < 13; file++ {
+		stored(file, frame.Blocks()*extent.BlockSize)
 	}
 }
