@@ -281,6 +281,7 @@ func (e *Engine) drain(f *file) error {
 	for {
 		f.mu.Lock()
 		upTo, busy, err := f.mu.seq, f.dirty.Bytes() > 0 || len(f.mu.queue) > 0, f.mu.commitErr
+		changed := f.mu.changed
 		f.mu.Unlock()
 		switch {
 		case !busy:
@@ -292,8 +293,9 @@ func (e *Engine) drain(f *file) error {
 		case err != nil:
 			return err
 		}
-		if err := e.waitPlaced(context.Background(), f, upTo, true); err != nil && !errdefs.Is(err, errdefs.Device) && !errdefs.Is(err, errdefs.NoSpace) {
-			return err
+		failed := e.waitPlaced(context.Background(), f, upTo, true)
+		if failed != nil && !errdefs.Is(failed, errdefs.Device) && !errdefs.Is(failed, errdefs.NoSpace) {
+			return failed
 		}
 		err = e.flushCommits()
 		if errdefs.Is(err, errdefs.NoSpace) {
@@ -301,6 +303,15 @@ func (e *Engine) drain(f *file) error {
 		}
 		if err != nil {
 			return err
+		}
+		if failed != nil {
+			// That a range has failed was known before the others are placed, so nothing was waited for yet.
+			select {
+			case <-changed:
+			case <-e.spaceTick():
+			case <-e.broken:
+			case <-e.stop:
+			}
 		}
 	}
 }

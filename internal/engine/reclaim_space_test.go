@@ -112,17 +112,22 @@ var reclaimGeometries = map[string]zone.Geometry{
 
 // TestDeleteAndRefillEverywhere fills a store to refusal, with one file and with many, deletes what was
 // written with nothing free, and fills it again at least nearly as far: with no restart and no call by
-// hand.
+// hand. With -reclaim.full the devices are 40 times as large, and some 50,000 to 100,000 files fit.
 func TestDeleteAndRefillEverywhere(t *testing.T) {
 	t.Parallel()
 	for name, g := range reclaimGeometries {
-		for _, each := range []int{6000, 64 << 20} {
+		small, large := 6000, 64<<20
+		if *reclaimFull {
+			g.ZoneSize, g.ZoneCapacity, g.LastZoneSize = 40*g.ZoneSize, 40*g.ZoneCapacity, 40*g.LastZoneSize
+			small, large = 3000, 1<<30
+		}
+		for _, each := range []int{small, large} {
 			t.Run(fmt.Sprintf("%s, files of %d", name, each), func(t *testing.T) {
 				t.Parallel()
 				codec := extent.CodecNone
-				b := newFaultBench(t, g, Options{Compression: &codec, DirtyLimit: minDirtyLimit, MaxWait: 10 * time.Second})
+				b := newFaultBench(t, g, Options{Compression: &codec, DirtyLimit: minDirtyLimit, MaxWait: 10 * time.Second, MetadataLimit: 1 << 30})
 				e := b.open()
-				first := int64(0)
+				first, most := int64(0), 0
 				for round := range 3 {
 					files, used := fillWith(t, e, each)
 					if round == 0 {
@@ -130,12 +135,14 @@ func TestDeleteAndRefillEverywhere(t *testing.T) {
 					} else if used < first*95/100 {
 						t.Fatalf("round %d: %d bytes fit, %d the first time: %+v %v", round, used, first, e.Usage(), e.Counters())
 					}
+					most = max(most, files)
 					for i := range files {
 						deleteFile(t, e, fmt.Sprintf("d/%d", i))
 						checkIdentity(t, e)
 					}
 				}
 				eventually(t, "everything is free", func() bool { u := e.Usage(); return u.Used == 0 })
+				t.Logf("%d files, %d bytes the first time", most, first)
 				if n := e.Counters()["allocator_mismatches"]; n != 0 {
 					t.Errorf("the books were contradicted %d times", n)
 				}
