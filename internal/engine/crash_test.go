@@ -133,6 +133,7 @@ func (e *Engine) vanish() {
 		close(e.halt)
 		e.ranges.Wait()
 		e.group.Close()
+		e.redone.Wait()
 		e.pool.Close()
 		e.st.Close()
 		e.dropMemory()

@@ -100,6 +100,7 @@ type Engine struct {
 	halt   chan struct{} // ends waits for places, after background work
 	wg     sync.WaitGroup
 	ranges sync.WaitGroup
+	redone sync.WaitGroup // ranges that the group commit's goroutine has placed again
 	once   sync.Once
 }
 
@@ -210,7 +211,8 @@ func (e *Engine) Close(ctx context.Context) error {
 		if gerr := e.group.Close(); err == nil {
 			err = gerr
 		}
-		e.ranges.Wait() // a flush that failed in the group's last batch has them placed again
+		e.redone.Wait() // a flush that failed in the group's last batch has them placed again
+		e.ranges.Wait()
 		e.pool.Close()
 		if err == nil && e.failed() == nil {
 			err = e.st.UpdateFreeing(func(tx *store.Tx) error {

@@ -125,7 +125,7 @@ func (e *Engine) redo(again []*ordered) {
 			e.giveUp(o, flushGivenUp(o))
 		} else {
 			e.count.rangesInFlight.Add(1)
-			e.spawn(func() { e.runRange(o) })
+			e.redone.Go(func() { e.runRange(o) })
 		}
 		e.release(o.f)
 	}

@@ -177,6 +177,9 @@ func TestReplay(t *testing.T) {
 // TestSameSeedSameTrace does runs twice from the same seeds, and wants the same history at least 99
 // times in 100, and the same from what was recorded: 25 seeds, 8 with -short, 100 with -sim.for.
 func TestSameSeedSameTrace(t *testing.T) {
+	if raceEnabled {
+		t.Skip("under the race detector the runtime shuffles which goroutine goes first")
+	}
 	seeds := 25
 	switch {
 	case *simFor > 0:
