@@ -247,16 +247,19 @@ func (e *Engine) dropMemory() {
 }
 
 // writable returns why the store takes no changes, or nil.
-func (e *Engine) writable(op string) error {
+func (e *Engine) writable(op string) error { return e.takesChanges(op, e.stop) }
+
+// takesChanges returns why nothing can be changed, or nil; ended is closed when the engine is.
+func (e *Engine) takesChanges(op string, ended <-chan struct{}) error {
 	if err := e.failed(); err != nil {
 		return errdefs.Wrap(errdefs.ReadOnly, errdefs.ReasonReadOnly, op, "", err)
 	}
 	select {
-	case <-e.stop:
+	case <-ended:
 		return errdefs.New(errdefs.Unavailable, errdefs.ReasonDraining, op, "", "the engine is closed")
 	default:
+		return nil
 	}
-	return nil
 }
 
 func (e *Engine) failed() error {

@@ -332,17 +332,7 @@ func (e *Engine) allocate(small bool, want int64) (alloc.Grant, error) {
 
 // placeable returns why nothing more is placed, or nil: what would be placed could not be published.
 // It outlasts writable, for what Close syncs is placed after the last change was let in.
-func (e *Engine) placeable(op string) error {
-	if err := e.failed(); err != nil {
-		return errdefs.Wrap(errdefs.ReadOnly, errdefs.ReasonReadOnly, op, "", err)
-	}
-	select {
-	case <-e.halt:
-		return errdefs.New(errdefs.Unavailable, errdefs.ReasonDraining, op, "", "the engine is closed")
-	default:
-		return nil
-	}
-}
+func (e *Engine) placeable(op string) error { return e.takesChanges(op, e.halt) }
 
 // append puts a grant's bytes on the device and answers where they lie: an append, or in a
 // conventional zone a write.
