@@ -123,8 +123,13 @@ func (m *mover) empty(ctx context.Context, slot uint32) (out outcome, err error)
 		e.note(slot, bgRecord{readOnly: true})
 		e.quarantine(slot, e.zoneOf(slot), true, errUnreadable)
 	}
-	if now := e.al.Snapshot(int(slot), 1)[0]; now.Live > 0 && out.bad > 0 {
-		return out, m.hold(slot, nil)
+	if now := e.al.Snapshot(int(slot), 1)[0]; now.Live > 0 {
+		if out.bad > 0 {
+			return out, m.hold(slot, nil)
+		}
+		// A commit has freed the rest, and alloc is about to be told. Until then this would be the best
+		// candidate again and again.
+		e.rc.index.Hold(slot)
 	}
 	out.emptied = true
 	e.rc.emptied.Add(1)

@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shingle-store/shingle/internal/alloc"
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
+	"github.com/shingle-store/shingle/internal/reclaim"
 	"github.com/shingle-store/shingle/internal/zone"
 )
 
@@ -247,5 +249,55 @@ func TestMovedCopiesInDoubt(t *testing.T) {
 	}
 	sameFile(t, e, "f", want)
 	syncAll(t, e)
+	checkQuiet(t, e)
+}
+
+// TestReclaimBesideCommit has a delete written and not yet told to the allocator, in whose books the
+// block group still holds something: there is nothing to move in it, and emptying it again and again
+// would be of no use.
+func TestReclaimBesideCommit(t *testing.T) {
+	b := newFaultBench(t, zns(24, 256<<10), quietReclaim(Options{}))
+	gate, met := make(chan struct{}), make(chan struct{})
+	var armed atomic.Bool
+	var e *Engine
+	b.opts.AroundCommit = func(commit func() error) error {
+		err := commit()
+		if armed.Load() {
+			if parts, _, _ := e.gather(e.addr(0, 0), e.addr(1, 0)); len(parts) == 0 {
+				armed.Store(false)
+				close(met)
+				<-gate
+			}
+		}
+		return err
+	}
+	e = b.open()
+	put(t, e, "a", noise(1, 64<<10))
+	put(t, e, "b", noise(2, 512<<10))
+	remove := func(name string) error {
+		_, err := e.Delete(context.Background(), DeleteRequest{Name: name})
+		return err
+	}
+	if err := remove("b"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a block group worth emptying", func() bool { _, any := e.rc.index.Best(); return any })
+	armed.Store(true)
+	gone := make(chan error, 1)
+	go func() { gone <- remove("a") }()
+	<-met
+	policy := reclaim.NewPolicy(reclaim.Options{Threshold: 1, LowThreshold: 1, Low: 1, High: 1, Busy: 100})
+	steps := 0
+	for e.reclaimStep(policy) && steps < 100 {
+		steps++
+	}
+	if steps > 2 {
+		t.Errorf("%d steps emptied what a commit had emptied", steps)
+	}
+	close(gate)
+	if err := <-gone; err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its zone to be reset", func() bool { return e.al.Snapshot(0, 1)[0].State == alloc.Empty })
 	checkQuiet(t, e)
 }
