@@ -26,6 +26,8 @@ type Config struct {
 	Faults int
 	// Shared: the clients also fight over files in common.
 	Shared bool
+	// Tight: some files are so large that the store is nearly full, and lives from what reclaim brings.
+	Tight bool
 }
 
 // geometries are small, so that zones fill, run out and are reset all the time.
@@ -36,6 +38,14 @@ var geometries = []zone.Geometry{
 	{Dialect: zone.ZNS, ZoneSize: 128 << 10, ZoneCapacity: 100 << 10, Zones: 80, MaxOpen: 1, MaxActive: 1, AppendLimit: 20 << 10},
 	{Dialect: zone.SMR, ZoneSize: 256 << 10, ZoneCapacity: 256 << 10, Zones: 34, Conventional: 34},
 	{Dialect: zone.SMR, ZoneSize: 128 << 10, ZoneCapacity: 128 << 10, Zones: 64, MaxOpen: 2, Conventional: 40, LastZoneSize: 40 << 10},
+}
+
+// tightGeometries are those of stores that are filled: what is in them is read back after each crash.
+var tightGeometries = []zone.Geometry{
+	{Dialect: zone.ZNS, ZoneSize: 64 << 10, ZoneCapacity: 64 << 10, Zones: 28, MaxOpen: 2, MaxActive: 3},
+	{Dialect: zone.SMR, ZoneSize: 128 << 10, ZoneCapacity: 128 << 10, Zones: 18, MaxOpen: 4},
+	{Dialect: zone.ZNS, ZoneSize: 128 << 10, ZoneCapacity: 100 << 10, Zones: 20, AppendLimit: 20 << 10},
+	{Dialect: zone.SMR, ZoneSize: 64 << 10, ZoneCapacity: 64 << 10, Zones: 30, MaxOpen: 2, Conventional: 6},
 }
 
 // ConfigFor draws a configuration from a seed.
@@ -60,6 +70,9 @@ func ConfigFor(seed uint64) Config {
 	}
 	if r.IntN(2) == 0 {
 		c.Faults = 4 << r.IntN(5)
+	}
+	if c.Tight = r.IntN(4) == 0; c.Tight {
+		c.Geometry = tightGeometries[r.IntN(len(tightGeometries))]
 	}
 	return c
 }

@@ -23,6 +23,7 @@ func (r *run) cut(power bool, why string) {
 	l.down, l.power = true, power
 	r.inOrder = false
 	r.notef("CUT (power %t) %s", power, why)
+	r.coverReclaim(l)
 	if power {
 		r.mem.CutPower()
 	}
@@ -144,6 +145,19 @@ func (r *run) death() {
 	}
 }
 
+// coverReclaim counts what was moved in a life, and whether it ends in the middle of that.
+func (r *run) coverReclaim(l *life) {
+	if l.e == nil {
+		return
+	}
+	n := l.e.Counters()
+	r.cov.add("reclaim block groups emptied", int(n["reclaim_emptied"]))
+	r.cov.add("reclaim bytes moved", int(n["reclaim_bytes_moved"]))
+	if l.e.Reclaiming() {
+		r.cov.add("cuts while live data moves or zones are reset", 1)
+	}
+}
+
 func pick2[T any](cond bool, a, b T) T {
 	if cond {
 		return a
@@ -193,6 +207,7 @@ func (r *run) close() {
 	l.down = true
 	r.sched.end(l)
 	r.cov.add("lives closed in order", 1)
+	r.coverReclaim(l)
 	r.taint(l.dev.plan.Spoiled()...)
 	if err != nil {
 		r.inOrder = false

@@ -11,7 +11,7 @@ import (
 // own, one after the other; nothing fails, nobody loses patience, and the device is large enough.
 // ch chooses what goes first and when the store is closed and opened again. dir and cov are as for Run.
 func Same(cfg Config, requests uint64, each int, ch *Choices, dir string, cov *Coverage) Result {
-	cfg.Shared, cfg.Faults = false, 0
+	cfg.Shared, cfg.Tight, cfg.Faults = false, false, 0
 	r := &run{cfg: cfg, c: ch, cov: cov, meta: filepath.Join(dir, "metadata.db"), regs: newRegisters(sharedNames)}
 	ch.Step()
 	if !r.prepare() {

@@ -70,7 +70,6 @@ func (c *client) planReclaim(ch *Choices) *op {
 		case p.Cancelled && o.ctx.Err() == nil:
 			c.r.failf("%v: cancelled by nobody", o)
 		}
-		c.r.cov.add("reclaim block groups emptied", int(p.Emptied))
 	}
 	return o
 }

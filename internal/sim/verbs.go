@@ -154,6 +154,9 @@ func (c *client) settleMaybe(name string) {
 
 func (c *client) planPut(ch *Choices, name string) *op {
 	data := data(ch)
+	if c.r.cfg.Tight && ch.Rarely(4) {
+		data = content(ch.Seed(), int(c.r.life.e.Usage().Free)*pick(ch, 90, 75, 50, 25)/100)
+	}
 	if ch.Rarely(10) {
 		data = nil
 	}
