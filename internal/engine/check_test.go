@@ -85,6 +85,7 @@ func workload(t *testing.T, e *Engine, seed uint64) {
 }
 
 func TestCheckClean(t *testing.T) {
+	alone(t)
 	t.Parallel()
 	modes(t, func(t *testing.T, o Options) {
 		b := newBench(t, smallZNS, o)
@@ -125,6 +126,7 @@ func TestCheckChangesNothing(t *testing.T) {
 
 // After a cut at any moment what is there is legal, before the next open mends it and after.
 func TestCheckAfterPowerCut(t *testing.T) {
+	alone(t)
 	t.Parallel()
 	rounds := 24
 	if testing.Short() {

@@ -77,6 +77,7 @@ func duringLongClones(t *testing.T) (b *faultBench, during *atomic.Pointer[func(
 // TestLongClone clones a file in several transactions, with a writer that wants to change the
 // source meanwhile: the clone is the source as it was, and the writer comes after it.
 func TestLongClone(t *testing.T) {
+	alone(t)
 	t.Parallel()
 	b, during := duringLongClones(t)
 	e := b.open()
@@ -205,6 +206,7 @@ func TestLongCloneGivenUp(t *testing.T) {
 // TestLongCloneCrashes cuts the power before each transaction of a clone, and after the last: the
 // name stands for nothing or for the whole clone, and what was begun is freed.
 func TestLongCloneCrashes(t *testing.T) {
+	alone(t)
 	b, during := duringLongClones(t)
 	e := b.open()
 	data := putLong(t, e, "src")

@@ -52,6 +52,7 @@ func (b *faultBench) whole() *Engine {
 
 // TestConventionalDevice runs the workload on a device that is all conventional.
 func TestConventionalDevice(t *testing.T) {
+	alone(t)
 	t.Parallel()
 	modes(t, func(t *testing.T, o Options) {
 		g := disk
@@ -214,6 +215,7 @@ func TestPlacement(t *testing.T) {
 // TestFillDeleteRefillConventional: a disk takes as much after deletes as before, in any pieces,
 // with no restart, and nothing there is ever unusable.
 func TestFillDeleteRefillConventional(t *testing.T) {
+	alone(t)
 	t.Parallel()
 	modes(t, func(t *testing.T, o Options) {
 		o.MaxWait = 5 * time.Second
@@ -448,6 +450,7 @@ func TestEveryConventionalWriteFails(t *testing.T) {
 
 // TestOneBadBlock: of a long write that fails for one block, all the others come back.
 func TestOneBadBlock(t *testing.T) {
+	alone(t)
 	t.Parallel()
 	b := newFaultBench(t, disk, Options{})
 	e := b.open()

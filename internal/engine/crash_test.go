@@ -282,15 +282,17 @@ func runCrashes(t *testing.T, seed uint64, g zone.Geometry, o Options, cuts int,
 
 // TestCrashWalk cuts the power at device operations and commits of random work, and in the middle
 // of recovery, and holds what is left against what was synced: 10,000 cuts (300 with -short,
-// 1,000 under the race detector).
+// 1,000 under the race detector, 100 with both).
 func TestCrashWalk(t *testing.T) {
 	t.Parallel()
 	total := 10_000
-	if raceEnabled {
-		total = 1_000
-	}
-	if testing.Short() {
+	switch {
+	case raceEnabled && testing.Short():
+		total = 100
+	case testing.Short():
 		total = 300
+	case raceEnabled:
+		total = 1_000
 	}
 	seed := seedOf(t)
 	r := randv2.New(randv2.NewPCG(seed, 0))

@@ -686,3 +686,33 @@ func TestFailedCommit(t *testing.T) {
 		checkQuiet(t, e)
 	})
 }
+
+// TestInlineOfDamagedRecord has a small file whose record makes no sense overwritten: what cannot be
+// published is kept, in its error, and takes no metadata space from others.
+func TestInlineOfDamagedRecord(t *testing.T) {
+	b := newBench(t, smallZNS, Options{WritebackAge: time.Hour})
+	e := b.open()
+	put(t, e, "f", text(1, 100))
+	err := e.st.Update(func(tx *store.Tx) error {
+		n, err := tx.Resolve("f")
+		if err != nil {
+			return err
+		}
+		n.Inline = &store.Inline{RawLen: 200, Data: make([]byte, 200)} // of a file of 100 bytes
+		return tx.PutNode(n)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := text(2, 100)
+	writeAt(t, e, "f", 0, data)
+	if _, err := e.Sync(context.Background(), nil, nil); errdefs.ReasonOf(err) != errdefs.ReasonSyncFailed {
+		t.Fatalf("sync of what cannot be published: %v", err)
+	}
+	if got, err := tryRead(e, "f", 0, nil); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("what could not be published reads as %d bytes, %v", len(got), err)
+	}
+	if n := e.inlining.Load(); n != 0 {
+		t.Errorf("metadata is still kept for %d inline files", n)
+	}
+}

@@ -247,3 +247,11 @@ func checkIdentity(t testing.TB, e *Engine) {
 			u.Total, u.Used, u.Free, u.Unusable, u.Reserved, u.Quarantined, sum)
 	}
 }
+
+// alone leaves out, in a short run under the race detector, a long test in which one request follows
+// the other: what goes on beside them is the same in the tests that have many.
+func alone(t *testing.T) {
+	if raceEnabled && testing.Short() {
+		t.Skip("one client at a time: left to the runs without the race detector")
+	}
+}

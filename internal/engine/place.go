@@ -42,12 +42,17 @@ func (e *Engine) place(o *ordered) error {
 // unplace gives up what has been appended of the range; its reservation is whole again.
 func (e *Engine) unplace(o *ordered) {
 	o.out.Lock()
-	defer o.out.Unlock()
 	for _, x := range o.out.extents {
 		e.discard(x, true)
 	}
 	o.out.extents, o.out.stored = nil, 0
-	o.inline = nil
+	o.out.Unlock()
+	if o.inline != nil { // it was placed, so a cut may look at it
+		o.f.mu.Lock()
+		o.inline = nil
+		o.f.mu.Unlock()
+		e.inlining.Add(-1)
+	}
 	e.resetKick.set()
 }
 

@@ -21,11 +21,12 @@ type kept struct {
 	giveBack func(int)
 }
 
-// stall reads and keeps all, until the Reader would wait for something to be given back.
+// stall reads and keeps all, until the Reader would wait for something to be given back. For the first
+// piece it waits as long as a busy machine may take.
 func stall(t *testing.T, r *Reader) (out []kept) {
 	t.Helper()
-	for {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	for patience := 10 * time.Second; ; patience = 20 * time.Millisecond {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		p, err := r.Next(ctx)
 		cancel()
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) {

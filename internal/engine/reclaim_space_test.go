@@ -20,6 +20,7 @@ var reclaimFull = flag.Bool("reclaim.full", false, "the tests of reclaim on devi
 // TestOverwriteForEver overwrites one object of a quarter of the device, in order and at random,
 // compressed and not, until many times the raw capacity is written: it is never refused.
 func TestOverwriteForEver(t *testing.T) {
+	alone(t)
 	t.Parallel()
 	g, times := zns(64, 256<<10), int64(10)
 	switch {
@@ -114,6 +115,7 @@ var reclaimGeometries = map[string]zone.Geometry{
 // written with nothing free, and fills it again at least nearly as far: with no restart and no call by
 // hand. With -reclaim.full the devices are 40 times as large, and some 50,000 to 100,000 files fit.
 func TestDeleteAndRefillEverywhere(t *testing.T) {
+	alone(t)
 	t.Parallel()
 	for name, g := range reclaimGeometries {
 		small, large := 6000, 64<<20

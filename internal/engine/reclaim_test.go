@@ -39,6 +39,7 @@ func zns(zones int, size int64) zone.Geometry {
 // bytes are live, and is never refused; what that writes to the device is near what greedy choice
 // needs. The device has 32 MiB, and 256 MiB with -reclaim.full.
 func TestRandomOverwritesAtEighty(t *testing.T) {
+	alone(t)
 	t.Parallel()
 	rounds, size := 2.0, int64(32<<20)
 	switch {

@@ -75,6 +75,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 // TestFillDeleteRefill fills a store, empties it and fills it again, with no restart and no call
 // by hand.
 func TestFillDeleteRefill(t *testing.T) {
+	alone(t)
 	t.Parallel()
 	modes(t, func(t *testing.T, o Options) {
 		o.MaxWait = 5 * time.Second
@@ -384,6 +385,7 @@ func TestOpenWithFullMetadata(t *testing.T) {
 // TestMetadataLimit fills the metadata file with small records. What was received must be made
 // durable all the same, deletes must work, and what they give back can be used again.
 func TestMetadataLimit(t *testing.T) {
+	alone(t)
 	t.Parallel()
 	ctx := context.Background()
 	for _, c := range []struct {

@@ -137,6 +137,7 @@ func size(seed uint64) int { return int(seed*7919%11) * 90_001 }
 // TestTrimCrashes cuts the power at every device operation of a trim and right after it. What was
 // durable is whole, and no record says that a zone was trimmed that is not empty.
 func TestTrimCrashes(t *testing.T) {
+	alone(t)
 	t.Parallel()
 	for name, g := range map[string]zone.Geometry{
 		"zns":   trimZNS,

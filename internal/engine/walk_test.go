@@ -47,6 +47,7 @@ func walkOptions(r *rand.Rand) Options {
 // TestRandomWalk does 100,000 operations over compression x delalloc mode x dialect x geometry
 // and agrees with the model after each (a twentieth with -short).
 func TestRandomWalk(t *testing.T) {
+	alone(t)
 	t.Parallel()
 	total := 100_000
 	if testing.Short() {
