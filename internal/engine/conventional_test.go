@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -372,11 +373,15 @@ func TestFreedBlocksWaitForTheCommit(t *testing.T) {
 		}
 		return nil
 	})
-	deleteFile(t, e, "first")
+	var wg sync.WaitGroup
 	for i := range half/extent.BlockSize - 4 {
 		writeAt(t, e, "second", int64(i)*extent.BlockSize, noise(uint64(i), extent.BlockSize))
-		time.Sleep(2 * time.Millisecond)
+		if i == 4 { // the writes that follow fall into the time that its transaction takes
+			wg.Go(func() { deleteFile(t, e, "first") })
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
+	wg.Wait()
 	syncAll(t, e)
 	b.mem.SetHook(nil)
 	b.whole()
