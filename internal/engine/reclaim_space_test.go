@@ -113,14 +113,14 @@ var reclaimGeometries = map[string]zone.Geometry{
 
 // TestDeleteAndRefillEverywhere fills a store to refusal, with one file and with many, deletes what was
 // written with nothing free, and fills it again at least nearly as far: with no restart and no call by
-// hand. With -reclaim.full the devices are 40 times as large, and some 50,000 to 100,000 files fit.
+// hand. With -reclaim.full the devices are 64 times as large, and more than 100,000 files fit.
 func TestDeleteAndRefillEverywhere(t *testing.T) {
 	alone(t)
 	t.Parallel()
 	for name, g := range reclaimGeometries {
 		small, large := 6000, 64<<20
 		if *reclaimFull {
-			g.ZoneSize, g.ZoneCapacity, g.LastZoneSize = 40*g.ZoneSize, 40*g.ZoneCapacity, 40*g.LastZoneSize
+			g.ZoneSize, g.ZoneCapacity, g.LastZoneSize = 64*g.ZoneSize, 64*g.ZoneCapacity, 64*g.LastZoneSize
 			small, large = 3000, 1<<30
 		}
 		for _, each := range []int{small, large} {
