@@ -71,6 +71,7 @@ const (
 	ReasonUnknownFeature   Reason = "UNKNOWN_FEATURE"
 	ReasonDeviceTooSmall   Reason = "DEVICE_TOO_SMALL"
 	ReasonConventionalOnly Reason = "CONVENTIONAL_ONLY"
+	ReasonScrubRunning     Reason = "SCRUB_RUNNING"
 )
 
 // Error is a classified error. Fields may be empty; the zero Error is an Internal error
