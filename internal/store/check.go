@@ -21,7 +21,7 @@ func (p Problem) String() string { return p.Bucket + " " + p.Key + ": " + p.Msg 
 
 // Check reads every record and holds every cross-reference against its other side: names and
 // nodes, parents, orphans, file extents, back-references, extents, checksums, block groups,
-// byte counts, totals, bitmaps, what was trimmed. It calls report for each problem, in no stated order, and goes on; one damage
+// byte counts, totals, bitmaps, what was trimmed, findings and scrubs. It calls report for each problem, in no stated order, and goes on; one damage
 // may be reported from several sides. The error is for a check that could not be finished:
 // ctx's, or Corruption when the superblock cannot be read.
 //
@@ -30,7 +30,7 @@ func (p Problem) String() string { return p.Bucket + " " + p.Key + ": " + p.Msg 
 func (s *Store) Check(ctx context.Context, report func(Problem)) error {
 	return s.View(func(tx *Tx) error {
 		c := &checker{tx: tx, ctx: ctx, report: report, groups: map[uint32]*checkedGroup{}}
-		for _, step := range []func() error{c.small, c.extents, c.trimmed, c.nodes, c.totals, c.names, c.orphans} {
+		for _, step := range []func() error{c.small, c.extents, c.trimmed, c.nodes, c.totals, c.names, c.orphans, c.scrubs} {
 			if err := step(); err != nil {
 				return err
 			}

@@ -28,6 +28,8 @@ const (
 	bOrphans
 	bBitmaps
 	bTrimState
+	bScrubState
+	bScrubFindings
 	numBuckets
 )
 
@@ -35,14 +37,14 @@ const (
 var bucketNames = [numBuckets]string{
 	"super", "devices", "block_groups", "nodes", "names",
 	"file_extents", "extents", "back_references", "checksums", "orphans",
-	"bitmaps", "trim_state",
+	"bitmaps", "trim_state", "scrub_state", "scrub_findings",
 }
 
 // filledInOrder marks the buckets whose new keys mostly follow the greatest one. bbolt then
 // leaves 10 % of a split page empty in place of half of it.
 var filledInOrder = [numBuckets]bool{
 	bNodes: true, bFileExtents: true, bExtents: true, bBackRefs: true, bChecksums: true,
-	bBitmaps: true, bTrimState: true,
+	bBitmaps: true, bTrimState: true, bScrubFindings: true,
 }
 
 func (b bucketID) String() string { return bucketNames[b] }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
@@ -27,6 +28,9 @@ var decoders = [numBuckets]func(k, p []byte) (any, error){
 	bBackRefs:    func(k, p []byte) (any, error) { return decodeBackRef(k, p) },
 	bChecksums:   func(k, p []byte) (any, error) { r, err := decodeSums(k, p); return r.packed, err },
 	bOrphans:     func(_, p []byte) (any, error) { k, _, err := decodeOrphan(p); return k, err },
+
+	bScrubState:    func(k, p []byte) (any, error) { return decodeScrub(k, p) },
+	bScrubFindings: func(k, p []byte) (any, error) { return decodeFinding(k, p) },
 }
 
 type sample struct {
@@ -56,7 +60,20 @@ func samples() []sample {
 		Frames: []extent.Frame{{Raw: 131072, Stored: 1, Codec: extent.CodecZstd}, {Raw: 131072, Stored: 131072}}}
 	ref := BackRef{Addr: 4096, File: 9, Off: 1, Stored: 4096}
 	sums := []byte{1, 2, 3, 4, 5, 6, 7, 8}
+	scrub := Scrub{
+		ID: 3, State: 2, Scope: 1, File: "dir/näme", FileID: 1 << 60, Slot: max32, Device: "0", ReadOnly: true, Limit: 8 << 20, RequestID: "r",
+		Started: 1 << 60, Ended: 1<<60 + 1, Active: 5, Total: max63, MetadataTotal: 6, Placement: max64, Phase: 3, Bucket: "nodes",
+		Key: []byte{0, 1, 255}, At: max63, Span: 1 << 40, Marks: []int64{0, 1, max63}, InMark: 7, Done: 8, Skipped: 9,
+		Counters: []uint64{0, max64, 1}, Findings: 10, Error: "why",
+	}
+	finding := Finding{
+		Scrub: 3, Seq: 1 << 40, FileID: 9, File: "a/b", Off: extent.MaxFileSize, Len: 4096, Addr: 1 << 50, Zone: max32, ZoneOff: 1 << 40,
+		Expected: max32, Actual: 1, Unreadable: true, Outcome: 2, Time: 1 << 60, OtherRefs: 4, Object: "metadata/extents",
+	}
 	return []sample{
+		{"scrub", bScrubState, key64(3), scrub.encode(), scrub},
+		{"zero scrub", bScrubState, key64(1), (&Scrub{}).encode(), Scrub{ID: 1}},
+		{"finding", bScrubFindings, key64(3, 1<<40), finding.encode(), finding},
 		{"super", bSuper, superKey, sb.encode(), sb},
 		{"device", bDevices, key32(3), dev.encode(), dev},
 		{"block group", bBlockGroups, key32(70000), bg.encode(), bg},
@@ -172,6 +189,14 @@ func TestDecodersRefuseWhatCannotBe(t *testing.T) {
 		{"too many checksums", bChecksums, key64(4096), putBytes(nil, 1, make([]byte, 4*sumsPerRecord+4))},
 		{"orphan kind", bOrphans, key64(1), putUint(nil, 1, 4)},
 		{"wrong wire type", bOrphans, key64(1), putBytes(nil, 1, []byte("x"))},
+		{"scrub 0", bScrubState, key64(0), nil},
+		{"too many marks", bScrubState, key64(1), putBytes(nil, 21, make([]byte, MaxScrubMarks+1))},
+		{"a mark cut short", bScrubState, key64(1), putBytes(nil, 21, []byte{0x80})},
+		{"a mark below zero", bScrubState, key64(1), putVarints(nil, 21, []uint64{max64})},
+		{"a cursor that is no key", bScrubState, key64(1), putBytes(nil, 18, make([]byte, maxKey+1))},
+		{"half read-only", bScrubState, key64(1), putUint(nil, 7, 2)},
+		{"finding 0", bScrubFindings, key64(1, 0), nil},
+		{"finding past the end of a file", bScrubFindings, key64(1, 1), putUint(nil, 3, extent.MaxFileSize+1)},
 		{"cut varint", bOrphans, key64(1), []byte{8, 0x80}},
 	} {
 		if v, err := decoders[c.b](c.key, c.p); err == nil {
@@ -205,6 +230,17 @@ func fuzzDecoder(f *testing.F, b bucketID) {
 				t.Fatalf("%+v does not survive: %v", x, err)
 			}
 		}
+		if x, ok := v.(Scrub); ok && err == nil {
+			x.Error = x.Error[:min(len(x.Error), maxScrubText)]
+			if again, err := decodeScrub(k, x.encode()); err != nil || !cmp.Equal(x, again, cmpopts.EquateEmpty()) {
+				t.Fatalf("%+v does not survive: %v", x, err)
+			}
+		}
+		if x, ok := v.(Finding); ok && err == nil {
+			if again, err := decodeFinding(k, x.encode()); err != nil || x != again {
+				t.Fatalf("%+v does not survive: %v", x, err)
+			}
+		}
 		if n, ok := v.(Node); ok && err == nil {
 			if _, err := decodeNode(k, n.encode()); err != nil {
 				t.Fatalf("%+v does not survive: %v", n, err)
@@ -223,3 +259,5 @@ func FuzzExtent(f *testing.F)     { fuzzDecoder(f, bExtents) }
 func FuzzBackRef(f *testing.F)    { fuzzDecoder(f, bBackRefs) }
 func FuzzChecksums(f *testing.F)  { fuzzDecoder(f, bChecksums) }
 func FuzzOrphan(f *testing.F)     { fuzzDecoder(f, bOrphans) }
+func FuzzScrub(f *testing.F)      { fuzzDecoder(f, bScrubState) }
+func FuzzFinding(f *testing.F)    { fuzzDecoder(f, bScrubFindings) }

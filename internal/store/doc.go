@@ -17,7 +17,10 @@
 //	├── back_references [f] address u64, file u64, offset u64 -> stored length
 //	├── checksums    [f] address u64                      -> packed crc32c, at most 256
 //	├── orphans          node u64                         -> kind, since
-//	└── bitmaps      [f] slot u32, chunk u32              -> a bit for each of 8,192 blocks
+//	├── bitmaps      [f] slot u32, chunk u32              -> a bit for each of 8,192 blocks
+//	├── trim_state   [f] slot u32, chunk u32              -> a bit for each of 8,192 blocks
+//	├── scrub_state      scrub u64                        -> Scrub
+//	└── scrub_findings [f] scrub u64, sequence u64        -> Finding
 //
 // Every value is payload || crc32c(bucket name || key || payload); the payload is
 // protocol-buffer wire format. A record is never believed before its checksum matched.
