@@ -1,4 +1,3 @@
-// Package scrub reads what is stored and holds it against its checksums.
 package scrub
 
 // State is how a scrub stands.

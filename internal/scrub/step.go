@@ -1,0 +1,150 @@
+package scrub
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/shingle-store/shingle/internal/csum"
+	"github.com/shingle-store/shingle/internal/extent"
+	"github.com/shingle-store/shingle/internal/slab"
+)
+
+// step is what one look found, while it is being read.
+type step struct {
+	look  Look
+	bytes int64 // that its reads read
+	claim int64 // of the window
+	left  atomic.Int64
+	done  chan struct{} // closed when all its reads have ended and it has let go of what it looked up
+
+	mu struct {
+		sync.Mutex
+		tally
+	}
+}
+
+// tally is what came of reads.
+type tally struct {
+	found      []Finding
+	moved      int64  // blocks that are not what was looked up any more
+	unverified uint64 // blocks that failed in a large read and were good alone
+	unreadable bool
+	reads      uint64
+	bytes      uint64
+	dropped    bool // something was not read
+	err        error
+}
+
+func (t *tally) add(o tally) {
+	t.found = append(t.found, o.found...)
+	t.moved, t.unverified = t.moved+o.moved, t.unverified+o.unverified
+	t.unreadable, t.dropped = t.unreadable || o.unreadable, t.dropped || o.dropped
+	t.reads, t.bytes = t.reads+o.reads, t.bytes+o.bytes
+}
+
+// ended notes what came of one read of the step. Whoever ends the last one closes the step.
+func (j *job) ended(s *step, t tally) {
+	s.mu.Lock()
+	s.mu.add(t)
+	unreadable := s.mu.unreadable
+	s.mu.Unlock()
+	if s.left.Add(-1) > 0 {
+		return
+	}
+	if unreadable {
+		// Of a device that is gone every block fails, and none of them is bad.
+		err := j.space.Alive()
+		s.mu.Lock()
+		s.mu.err = err
+		s.mu.Unlock()
+	}
+	s.look.Release()
+	close(s.done)
+}
+
+// result returns what came of the step, which is done. Findings are in the order of their addresses.
+func (s *step) result() tally {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slices.SortStableFunc(s.mu.found, func(a, b Finding) int { return cmp.Compare(a.Address, b.Address) })
+	return s.mu.tally
+}
+
+// reader reads and verifies until the queue is closed. What it finds in the queue after the scrub was
+// told to stop is not read.
+func (j *job) reader(queue <-chan read, stop <-chan struct{}) {
+	var buf []byte
+	for r := range queue {
+		select {
+		case <-stop:
+			j.ended(r.step, tally{dropped: true})
+			continue
+		default:
+		}
+		if buf == nil {
+			buf = slab.Aligned(readMost)
+		}
+		j.ended(r.step, j.verify(&r, buf[:r.n]))
+	}
+}
+
+// verify reads and holds each block against its checksum.
+func (j *job) verify(r *read, p []byte) (t tally) {
+	err := j.space.Read(r.slot, r.off, p)
+	t.reads, t.bytes = 1, uint64(len(p))
+	for _, part := range r.parts {
+		data := p[part.off:][:part.bytes()]
+		if part.header {
+			j.header(r.slot, data, err, &t)
+			continue
+		}
+		for i, want := range part.sums {
+			b := data[i*extent.BlockSize:][:extent.BlockSize]
+			if err == nil && csum.Sum(b) == want {
+				continue
+			}
+			j.alone(r.slot, r.off+part.off+int64(i)*extent.BlockSize, part.at+int64(i)*extent.BlockSize, want, b, &t)
+		}
+	}
+	return t
+}
+
+// alone reads a block that failed once more, by itself.
+func (j *job) alone(slot uint32, off, at int64, want uint32, b []byte, t *tally) {
+	err := j.space.Read(slot, off, b)
+	t.reads, t.bytes = t.reads+1, t.bytes+uint64(len(b))
+	got := uint32(0)
+	if err == nil {
+		if got = csum.Sum(b); got == want {
+			t.unverified++
+			return
+		}
+	}
+	f, verdict := j.space.Judge(at, want, got, err)
+	switch verdict {
+	case Moved:
+		t.moved++
+		return
+	case Bad:
+		t.found = append(t.found, f)
+	}
+	t.unreadable = t.unreadable || err != nil
+}
+
+// header judges a zone header, read once more if it is not right.
+func (j *job) header(slot uint32, b []byte, err error, t *tally) {
+	if _, verdict := j.space.Header(slot, b, err); verdict == Moved {
+		return
+	}
+	err = j.space.Read(slot, 0, b)
+	t.reads, t.bytes = t.reads+1, t.bytes+uint64(len(b))
+	switch f, verdict := j.space.Header(slot, b, err); verdict {
+	case Moved:
+		t.unverified++
+	case Bad:
+		t.found = append(t.found, f)
+		t.unreadable = t.unreadable || err != nil
+	}
+}
