@@ -67,6 +67,7 @@ type Engine struct {
 	freed   freedRuns
 	trimmed trimmed
 	trims   trims
+	scrubs  scrubs
 	ids     struct {
 		sync.Mutex
 		next uint64
@@ -166,6 +167,9 @@ func (e *Engine) open(ctx context.Context) error {
 	}
 	e.newReclaimer()
 	if err := e.recover(ctx); err != nil {
+		return err
+	}
+	if err := e.openScrubs(); err != nil {
 		return err
 	}
 	e.arena = slab.New(e.o.DirtyLimit)

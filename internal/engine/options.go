@@ -9,6 +9,7 @@ import (
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
 	"github.com/shingle-store/shingle/internal/reclaim"
+	"github.com/shingle-store/shingle/internal/scrub"
 	"github.com/shingle-store/shingle/internal/store"
 	"github.com/shingle-store/shingle/internal/zone"
 )
@@ -43,6 +44,9 @@ type Options struct {
 	WritebackAge time.Duration
 	// Reclaim says when live data is moved to get space back, and how hard.
 	Reclaim reclaim.Options
+	// ScrubMemory bounds what a scrub has read and not recorded, in bytes: what it reads again at most
+	// when it is resumed. What it holds in memory is less. Default 32 MiB; at least 1 MiB.
+	ScrubMemory int64
 	// Workers is the number of compression workers. Default: the number of processors.
 	Workers int
 	// Now is the clock.
@@ -89,6 +93,8 @@ func (o *Options) Validate() error {
 		return errdefs.Invalid(op, "WritebackAge", "WritebackAge must not be negative")
 	case o.Reclaim.Validate() != nil:
 		return o.Reclaim.Validate()
+	case o.ScrubMemory != 0 && o.ScrubMemory < scrub.MinMemory:
+		return errdefs.Invalid(op, "ScrubMemory", "ScrubMemory must be at least 1 MiB")
 	case o.Workers < 0:
 		return errdefs.Invalid(op, "Workers", "Workers must not be negative")
 	case o.MetadataLimit < 0:

@@ -368,10 +368,12 @@ func (e *Engine) readBlocks(f *file, x store.Piece, data []byte) error {
 		}
 		if rerr := e.dev.ReadAt(z, zoneOff+int64(i)*extent.BlockSize, b); rerr != nil {
 			e.zoneGone(slot, z, rerr)
+			e.scrubMet(x.Addr+extent.Addr(i*extent.BlockSize), want, 0, rerr)
 			return e.readFailed(f, x, int64(i), rerr)
 		}
 		if got := csum.Sum(b); got != want {
 			e.count.corruptions.Add(1)
+			e.scrubMet(x.Addr+extent.Addr(i*extent.BlockSize), want, got, nil)
 			return e.corruption(f, x, int64(i), want, got)
 		}
 	}

@@ -355,6 +355,7 @@ func (p *livePart) unitBlocks() []int64 {
 func (e *Engine) badBlock(at extent.Addr, want, got uint32, cause error) {
 	e.rc.badBlocks.Add(1)
 	e.count.corruptions.Add(1)
+	e.scrubMet(at, want, got, cause)
 	err := e.st.View(func(tx *store.Tx) error {
 		refs, err := tx.RefsTo(at, 8)
 		for _, ref := range refs {

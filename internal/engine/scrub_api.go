@@ -1,10 +1,8 @@
 package engine
 
 import (
-	"context"
 	"time"
 
-	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/scrub"
 )
 
@@ -65,47 +63,4 @@ type ScrubFindingsQuery struct {
 	After           uint64 // those with a higher sequence
 	Limit           int    // at most so many; 1 to 1000
 	UncorrectedOnly bool
-}
-
-var errNoScrub = errdefs.New(errdefs.Unavailable, "", "engine.Scrub", "", "not there yet")
-
-// StartScrub begins a scrub and returns at once, when that is durable. AlreadyExists/SCRUB_RUNNING,
-// with the id of the one that runs or is paused in the message, if there is one; NotFound for a file, InvalidArgument or
-// OutOfRange for a scope that does not exist; ReadOnly if the store takes no changes.
-func (e *Engine) StartScrub(ctx context.Context, r ScrubRequest) (Scrub, error) {
-	return Scrub{}, errNoScrub
-}
-
-// GetScrub returns the scrub with the id, or with "" the one that runs, else the last. NotFound.
-func (e *Engine) GetScrub(ctx context.Context, id string) (Scrub, error) { return Scrub{}, errNoScrub }
-
-// WatchScrub calls fn with the scrub at once, every interval, and last when it has stopped running (paused,
-// cancelled, interrupted, finished, failed), and then returns nil; fn's error, or ctx's, or Unavailable when the engine closes ends it.
-func (e *Engine) WatchScrub(ctx context.Context, id string, every time.Duration, fn func(Scrub) error) error {
-	return errNoScrub
-}
-
-// PauseScrub stops the scrub that runs within a second, durably; FailedPrecondition if it does not run. Id "" is the current one.
-func (e *Engine) PauseScrub(ctx context.Context, id string) (Scrub, error) {
-	return Scrub{}, errNoScrub
-}
-
-// ResumeScrub goes on with a scrub that was paused, interrupted or cancelled, where it stopped.
-func (e *Engine) ResumeScrub(ctx context.Context, id string) (Scrub, error) {
-	return Scrub{}, errNoScrub
-}
-
-// CancelScrub ends a scrub within a second, also while a device read stalls.
-func (e *Engine) CancelScrub(ctx context.Context, id string) (Scrub, error) {
-	return Scrub{}, errNoScrub
-}
-
-// SetScrubLimit sets the limit of the current scrub, durably, in force within a second. 0: none.
-func (e *Engine) SetScrubLimit(ctx context.Context, bytesPerSecond int64) (Scrub, error) {
-	return Scrub{}, errNoScrub
-}
-
-// ScrubFindings returns findings in the order in which they were met; next is for After, 0: there are no more.
-func (e *Engine) ScrubFindings(ctx context.Context, q ScrubFindingsQuery) (found []ScrubFinding, next uint64, err error) {
-	return nil, 0, errNoScrub
 }

@@ -213,7 +213,7 @@ func (f *feeder) step(ctx context.Context, room int64) error {
 		return errdefs.New(errdefs.Internal, "", "scrub.Run", "", "a look did not get on")
 	}
 	s := &step{look: look, done: make(chan struct{})}
-	reads := group(look.Pieces, f.j.o.ZoneSize)
+	reads := group(look.Pieces, f.j.o.ZoneSize, look.Apart)
 	for i := range reads {
 		reads[i].step = s
 		s.bytes += reads[i].n

@@ -110,7 +110,7 @@ func TestReads(t *testing.T) {
 			ps = append(ps, Piece{At: a * extent.BlockSize, Sums: make([]uint32, b-a)})
 		}
 		var out strings.Builder
-		for _, r := range group(ps, zone*extent.BlockSize) {
+		for _, r := range group(ps, zone*extent.BlockSize, d.HasArg("apart")) {
 			fmt.Fprintf(&out, "slot %d: %d-%d:", r.slot, r.off/extent.BlockSize, (r.off+r.n)/extent.BlockSize)
 			for _, p := range r.parts {
 				fmt.Fprintf(&out, " %d", p.off/extent.BlockSize)
@@ -143,7 +143,7 @@ func TestReadsCoverEachBlockOnce(t *testing.T) {
 			ps = append(ps, p)
 		}
 		live, all := int64(len(want)), int64(0)
-		for _, r := range group(ps, zone*extent.BlockSize) {
+		for _, r := range group(ps, zone*extent.BlockSize, false) {
 			if r.n > readMost || r.off+r.n > zone*extent.BlockSize || r.n <= 0 {
 				t.Fatalf("read of %d at %d", r.n, r.off)
 			}

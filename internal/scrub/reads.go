@@ -37,8 +37,12 @@ type read struct {
 // group makes the reads that cover the pieces, which do not overlap. Neighbours are read together,
 // also over a short gap while no more than half of what is read is gaps; in the order given, which need
 // not be that of the addresses, never across zones, at most readMost bytes each.
-func group(pieces []Piece, zoneSize int64) (out []read) {
+func group(pieces []Piece, zoneSize int64, apart bool) (out []read) {
 	live := int64(0) // in the last read
+	most := int64(readGap)
+	if apart {
+		most = 0
+	}
 	for _, r := range pieces {
 		p := part{at: r.At, sums: r.Sums, header: r.Header}
 		for {
@@ -48,7 +52,7 @@ func group(pieces []Piece, zoneSize int64) (out []read) {
 			if n := len(out); n > 0 && out[n-1].slot == slot {
 				q := &out[n-1]
 				gap := off - (q.off + q.n)
-				if left := min(readMost-q.n-gap, zoneSize-off); gap >= 0 && gap <= readGap && left > 0 {
+				if left := min(readMost-q.n-gap, zoneSize-off); gap >= 0 && gap <= most && left > 0 {
 					if take := min(p.bytes(), left); q.n+gap+take <= 2*(live+take) {
 						last, room, p.off = q, left, q.n+gap
 					}

@@ -93,6 +93,27 @@ func TestEachErrorOnce(t *testing.T) {
 	}
 }
 
+// TestHeaders holds the header of each zone against what it must be, in the read of what follows it.
+func TestHeaders(t *testing.T) {
+	s := fill(1, 400, 100, 1000000)
+	s.headers = true
+	for i := range 4 {
+		s.blocks[i*100].live = false
+	}
+	s.blocks[100].bad, s.blocks[200].flaky, s.blocks[300].unreadable = true, 1, true
+	plan := s.plan()
+	last := run(t, s, Progress{}, plan)
+	c := last.Progress.Counters
+	if c.SuperErrors != 2 || c.Errors() != 2 || c.UncorrectableErrors != 2 || c.DataBytesScrubbed != 396*extent.BlockSize || last.Progress.Done != plan.Total() {
+		t.Errorf("%+v", last.Progress)
+	}
+	for i, f := range s.all(last) {
+		if f.Address != uint64(100+200*i)*extent.BlockSize || f.Unreadable != (i == 1) {
+			t.Errorf("finding %+v", f)
+		}
+	}
+}
+
 // TestUnreadableIsOneError: the rest of a read that fails is read alone, and is no error at all.
 func TestUnreadableIsOneError(t *testing.T) {
 	s := fill(1, 300, 300, 1000000)

@@ -22,6 +22,7 @@ type Look struct {
 	LooseSums               int64 // checksums without an extent
 	Damaged                 []Finding
 	Next                    int64
+	Apart                   bool   // what lies between pieces must not be read
 	LastPhysical            uint64 // device offset of the end of the last piece
 	ExtentLookups           uint64
 	SumLookups              uint64
@@ -84,8 +85,10 @@ type Space interface {
 	Look(at, end, room int64) (Look, error)
 	// Read reads bytes of a slot's zone. It may take for ever.
 	Read(slot uint32, off int64, p []byte) error
-	// Header says what is wrong with the header of the slot's zone, err being that of reading it.
-	Header(slot uint32, p []byte, err error) (Finding, Verdict)
+	// Header reports whether p is what the header of the slot's zone must be.
+	Header(slot uint32, p []byte) bool
+	// JudgeHeader is Judge for a zone header.
+	JudgeHeader(slot uint32, p []byte, err error) (Finding, Verdict)
 	// Judge decides what becomes of a block that has failed twice: the checksum that it has, or the error
 	// of reading it.
 	Judge(at int64, want, got uint32, err error) (Finding, Verdict)

@@ -21,7 +21,8 @@ type block struct {
 
 // testSpace is a store in memory. Every block's content is its number.
 type testSpace struct {
-	zone int64 // blocks
+	zone    int64 // blocks
+	headers bool  // the first block of each zone is a header
 
 	mu       sync.Mutex
 	blocks   []block
@@ -73,6 +74,10 @@ func (s *testSpace) Look(at, end, room int64) (Look, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	look := Look{Next: end, ExtentLookups: 1, SumLookups: 1}
+	if s.headers && at%(s.zone*extent.BlockSize) == 0 {
+		look.Pieces = append(look.Pieces, Piece{At: at, Header: true})
+		at += extent.BlockSize
+	}
 	for i := at / extent.BlockSize; i < end/extent.BlockSize; i++ {
 		if !s.blocks[i].live || s.blocks[i].later {
 			continue
@@ -133,7 +138,13 @@ func (s *testSpace) Read(slot uint32, off int64, p []byte) error {
 	return err
 }
 
-func (s *testSpace) Header(uint32, []byte, error) (Finding, Verdict) { return Finding{}, Moved }
+func (s *testSpace) Header(slot uint32, p []byte) bool {
+	return csum.Sum(p) == csum.Sum(content(int64(slot)*s.zone))
+}
+
+func (s *testSpace) JudgeHeader(slot uint32, _ []byte, err error) (Finding, Verdict) {
+	return Finding{Super: true, Object: "header", Address: uint64(int64(slot) * s.zone * extent.BlockSize), Unreadable: err != nil, Outcome: Uncorrectable}, Bad
+}
 
 func (s *testSpace) Judge(at int64, _, _ uint32, err error) (Finding, Verdict) {
 	s.mu.Lock()

@@ -135,16 +135,17 @@ func (j *job) alone(slot uint32, off, at int64, want uint32, b []byte, t *tally)
 
 // header judges a zone header, read once more if it is not right.
 func (j *job) header(slot uint32, b []byte, err error, t *tally) {
-	if _, verdict := j.space.Header(slot, b, err); verdict == Moved {
+	if err == nil && j.space.Header(slot, b) {
 		return
 	}
 	err = j.space.Read(slot, 0, b)
 	t.reads, t.bytes = t.reads+1, t.bytes+uint64(len(b))
-	switch f, verdict := j.space.Header(slot, b, err); verdict {
-	case Moved:
+	if err == nil && j.space.Header(slot, b) {
 		t.unverified++
-	case Bad:
-		t.found = append(t.found, f)
-		t.unreadable = t.unreadable || err != nil
+		return
 	}
+	if f, verdict := j.space.JudgeHeader(slot, b, err); verdict == Bad {
+		t.found = append(t.found, f)
+	}
+	t.unreadable = t.unreadable || err != nil
 }

@@ -1,0 +1,234 @@
+package engine
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/shingle-store/shingle/internal/csum"
+	"github.com/shingle-store/shingle/internal/errdefs"
+	"github.com/shingle-store/shingle/internal/extent"
+	"github.com/shingle-store/shingle/internal/scrub"
+	"github.com/shingle-store/shingle/internal/store"
+)
+
+// foundKey tells the findings of a scrub apart: blocks by their address.
+type foundKey struct {
+	object string
+	addr   uint64
+	file   uint64 // of records that are a file's
+	off    int64
+}
+
+// normal leaves out what a block may have another of at another time.
+func (k foundKey) normal() foundKey {
+	if k.object == "" {
+		k.file, k.off = 0, 0
+	}
+	return k
+}
+
+func keyOf(f *scrub.Finding) foundKey {
+	return foundKey{f.Object, f.Address, f.FileID, f.Offset}.normal()
+}
+
+// maxKnown is how many findings are remembered. When there are more, others' are not taken any more, so
+// that none is counted twice.
+const maxKnown = 64 << 10
+
+// claim reports whether the finding is a new one; then it is not new any more. others: it is not the
+// scrub's own.
+func (s *scrubSpace) claim(k foundKey, others bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.mu.known[k]; ok || others && len(s.mu.known) >= maxKnown {
+		return false
+	}
+	if len(s.mu.known) < maxKnown {
+		s.mu.known[k] = struct{}{}
+	}
+	return true
+}
+
+// outcome decides what becomes of what is bad. There is no other copy that it could be mended from.
+func (s *scrubSpace) outcome() scrub.Outcome {
+	if s.rec.ReadOnly {
+		return scrub.NotRepairedReadOnly
+	}
+	return scrub.Uncorrectable
+}
+
+// Judge implements scrub.Space.
+func (s *scrubSpace) Judge(at int64, want, got uint32, err error) (scrub.Finding, scrub.Verdict) {
+	f, verdict := s.judge(extent.Addr(at), want, got, err, false)
+	if verdict == scrub.Bad {
+		s.e.count.corruptions.Add(1)
+	}
+	if slot, _ := s.e.split(extent.Addr(at)); err != nil && verdict != scrub.Moved {
+		s.e.zoneGone(slot, s.e.zoneOf(slot), err)
+	}
+	return f, verdict
+}
+
+// mostSharing bounds the references to a bad block that are counted.
+const mostSharing = 1000
+
+// judge looks again whether the block is what was looked up, and if so who refers to it.
+func (s *scrubSpace) judge(at extent.Addr, want, got uint32, cause error, others bool) (f scrub.Finding, v scrub.Verdict) {
+	e := s.e
+	slot, off := e.split(at)
+	f = scrub.Finding{
+		Address: uint64(at), Zone: uint32(e.zoneOf(slot)), ZoneOffset: off, Expected: want, Actual: got, Unreadable: cause != nil,
+		Outcome: s.outcome(), Time: e.o.Now(),
+	}
+	if cause != nil {
+		f.Actual = 0
+	}
+	var piece store.Piece
+	found := false
+	err := e.st.View(func(tx *store.Tx) error {
+		sum, ok, err := tx.LiveBlock(at, s.rec.Placement)
+		if err != nil || !ok || sum != want {
+			v = scrub.Moved
+			return err
+		}
+		refs, err := tx.RefsTo(at, mostSharing)
+		if err != nil {
+			e.o.Logger.Warn("it is not known who refers to a bad block", "address", uint64(at), "error", err)
+		}
+		files := map[uint64]bool{}
+		for _, ref := range refs {
+			if files[ref.File] {
+				continue
+			}
+			files[ref.File] = true
+			if len(files) == 1 || s.rec.Scope == scopeFile && ref.File == s.rec.FileID {
+				piece, found = pieceAt(tx, ref, at)
+				f.FileID = ref.File
+			}
+		}
+		f.OtherReferences = max(0, len(files)-1)
+		if others && s.rec.Scope == scopeFile && !files[s.rec.FileID] {
+			v = scrub.Moved // none of this scrub's
+		}
+		if f.FileID != 0 {
+			f.File, _ = tx.Path(f.FileID) // a deleted file has none
+		}
+		return nil
+	})
+	if err != nil || v == scrub.Moved {
+		return f, scrub.Moved
+	}
+	if !s.claim(keyOf(&f), others) {
+		return f, scrub.Known
+	}
+	if !found {
+		e.o.Logger.Error("stored data is bad, and no file's", "address", f.Address, "zone", f.Zone, "offset", f.ZoneOffset)
+		return f, scrub.Bad
+	}
+	block := int64(at-piece.Addr) / extent.BlockSize
+	hangs := pieceBytes(piece, block)
+	f.Offset, f.Length = hangs.Off, hangs.Len()
+	switch file := (&file{id: f.FileID}); {
+	case others: // who met it has said so
+	case cause != nil:
+		_ = e.readFailed(file, piece, block, cause)
+	default:
+		_ = e.corruption(file, piece, block, want, got)
+	}
+	return f, scrub.Bad
+}
+
+// pieceAt returns the piece of a mapping that uses the block at a.
+func pieceAt(tx *store.Tx, ref store.FileExtent, at extent.Addr) (store.Piece, bool) {
+	pieces, err := tx.Map(ref.File, ref.Off, ref.End())
+	if err != nil {
+		return store.Piece{}, false
+	}
+	for _, x := range pieces {
+		if at >= x.Addr && at < x.Addr+extent.Addr(x.Blocks*extent.BlockSize) {
+			return x, true
+		}
+	}
+	return store.Piece{}, false
+}
+
+// scrubMet tells a scrub that runs of a bad block that somebody else has met.
+func (e *Engine) scrubMet(at extent.Addr, want, got uint32, cause error) {
+	s := e.scrubs.met.Load()
+	if s == nil {
+		return
+	}
+	if slot, _ := e.split(at); s.rec.Scope == scopeGroup && slot != s.rec.Slot {
+		return
+	}
+	if f, v := s.judge(at, want, got, cause, true); v == scrub.Bad {
+		s.mu.Lock()
+		s.mu.met = append(s.mu.met, f)
+		s.mu.Unlock()
+	}
+}
+
+// Met implements scrub.Space.
+func (s *scrubSpace) Met() []scrub.Finding {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.mu.met
+	s.mu.met = nil
+	return m
+}
+
+// superFinding is a label or zone header that is not what it must be.
+func (s *scrubSpace) superFinding(object string, z int, at extent.Addr, p []byte, err error) scrub.Finding {
+	f := scrub.Finding{
+		Object: object, Super: true, Zone: uint32(z), Address: uint64(at), Unreadable: err != nil,
+		Outcome: s.outcome(), Time: s.e.o.Now(),
+	}
+	if err == nil {
+		f.Expected, f.Actual = storedSum(p), csum.Sum(p[:len(p)-4])
+	}
+	s.bad(object, "is not what was written there", err)
+	return f
+}
+
+// JudgeHeader implements scrub.Space.
+func (s *scrubSpace) JudgeHeader(slot uint32, p []byte, err error) (scrub.Finding, scrub.Verdict) {
+	z := s.e.zoneOf(slot)
+	return s.superFinding(fmt.Sprintf("devices/0/zones/%d/header", z), z, s.e.addr(slot, 0), p, err), scrub.Bad
+}
+
+// recordFinding is a damaged record of the metadata.
+func (s *scrubSpace) recordFinding(d store.DamagedRecord) scrub.Finding {
+	f := scrub.Finding{
+		Object: "metadata/" + d.Bucket, Expected: d.Expected, Actual: d.Actual, Outcome: s.outcome(), Time: s.e.o.Now(),
+	}
+	switch d.Bucket {
+	case "extents", "checksums", "back_references":
+		if len(d.Key) >= 8 {
+			f.Address = binary.BigEndian.Uint64(d.Key)
+		}
+	case "nodes", "file_extents":
+		if len(d.Key) >= 8 {
+			f.FileID = binary.BigEndian.Uint64(d.Key)
+		}
+		if len(d.Key) == 16 {
+			f.Offset = int64(min(binary.BigEndian.Uint64(d.Key[8:]), extent.MaxFileSize))
+		}
+	}
+	s.bad(f.Object, "record "+hex.EncodeToString(d.Key)+" is damaged", nil)
+	return f
+}
+
+// bad says that something is bad that is no block of data.
+func (s *scrubSpace) bad(object, what string, cause error) {
+	s.e.count.corruptions.Add(1)
+	s.e.o.Logger.Error("a scrub met damage", "object", object, "detail", what, "error", cause)
+	msg := object + ": " + what
+	if cause != nil {
+		msg = fmt.Sprintf("%s cannot be read: %s", object, errdefs.Sentence(cause))
+	}
+	s.e.cond.set(Condition{
+		Reason: "CORRUPTION", Severity: Error, Object: object, Since: s.e.o.Now(), Message: msg,
+		Advice: "run `engine check` for what hangs on it",
+	})
+}
