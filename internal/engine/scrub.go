@@ -360,6 +360,9 @@ const freeFindings = 1000
 // recordScrub makes a change of a scrub's record durable, with findings. A rec without an id is a new
 // scrub, and gets one. It is the current scrub afterwards, and rec what is on record.
 func (e *Engine) recordScrub(ctx context.Context, rec *store.Scrub, change func(*store.Scrub), found []store.Finding) error {
+	if err := e.failed(); err != nil {
+		return errdefs.Wrap(errdefs.ReadOnly, errdefs.ReasonReadOnly, "engine.recordScrub", "", err)
+	}
 	var out store.Scrub
 	var order uint64
 	do := e.group.DoFreeing
