@@ -44,9 +44,11 @@ type Options struct {
 	WritebackAge time.Duration
 	// Reclaim says when live data is moved to get space back, and how hard.
 	Reclaim reclaim.Options
-	// ScrubMemory bounds what a scrub has read and not recorded, in bytes: what it reads again at most
-	// when it is resumed. What it holds in memory is less. Default 32 MiB; at least 1 MiB.
+	// ScrubMemory bounds the memory that a scrub reads into, in bytes. Default 32 MiB; at least 1 MiB.
 	ScrubMemory int64
+	// ScrubGroup bounds what a scrub has read and not recorded, in bytes, beside the time of half a
+	// second: what it reads again at most when it is resumed. Default 256 MiB; at least 1 MiB.
+	ScrubGroup int64
 	// Workers is the number of compression workers. Default: the number of processors.
 	Workers int
 	// Now is the clock.
@@ -95,6 +97,8 @@ func (o *Options) Validate() error {
 		return o.Reclaim.Validate()
 	case o.ScrubMemory != 0 && o.ScrubMemory < scrub.MinMemory:
 		return errdefs.Invalid(op, "ScrubMemory", "ScrubMemory must be at least 1 MiB")
+	case o.ScrubGroup != 0 && o.ScrubGroup < scrub.MinGroup:
+		return errdefs.Invalid(op, "ScrubGroup", "ScrubGroup must be at least 1 MiB")
 	case o.Workers < 0:
 		return errdefs.Invalid(op, "Workers", "Workers must not be negative")
 	case o.MetadataLimit < 0:

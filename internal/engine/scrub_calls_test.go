@@ -260,7 +260,7 @@ func TestScrubOfDamagedMetadata(t *testing.T) {
 // TestScrubTakesWhatOthersMeet counts a block once that a client's read meets before the scrub does, and
 // that reclaim meets too.
 func TestScrubTakesWhatOthersMeet(t *testing.T) {
-	c, e := newCorrupted(t, Options{ScrubMemory: scrub.MinMemory})
+	c, e := newCorrupted(t, Options{ScrubGroup: scrub.MinGroup})
 	c.spoil(e, "dir/large", -1, -1, 0)
 	c.spoil(e, "holey", 3, 1, 0)
 	c.spoil(e, "text", 0, 0, 0)

@@ -45,7 +45,7 @@ func TestScrubAgainstModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &scrubMachine{t: rt, rng: rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 3)), spoilt: map[extent.Addr]uint64{}}
 		codec := extent.Codec(rapid.IntRange(0, 1).Draw(rt, "codec"))
-		m.b = newFaultBench(t, zns(60, 256<<10), quietReclaim(Options{Compression: &codec, ScrubMemory: scrub.MinMemory, DirtyLimit: minDirtyLimit}))
+		m.b = newFaultBench(t, zns(60, 256<<10), quietReclaim(Options{Compression: &codec, ScrubGroup: scrub.MinGroup, DirtyLimit: minDirtyLimit}))
 		m.e = m.b.open()
 		defer func() { _ = m.b.e.Close(context.Background()) }()
 		for i := range 5 {

@@ -17,7 +17,7 @@ import (
 // touches are found in each, once, and nothing else is.
 func TestScrubRaces(t *testing.T) {
 	modes(t, func(t *testing.T, o Options) {
-		o.DirtyLimit, o.MaxWait, o.WritebackAge, o.ScrubMemory = minDirtyLimit, 20*time.Second, 5*time.Millisecond, scrub.MinMemory
+		o.DirtyLimit, o.MaxWait, o.WritebackAge, o.ScrubGroup = minDirtyLimit, 20*time.Second, 5*time.Millisecond, scrub.MinGroup
 		b := newFaultBench(t, zns(60, 256<<10), o)
 		e := b.open()
 		ctx := context.Background()

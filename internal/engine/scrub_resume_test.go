@@ -63,7 +63,7 @@ func (l *readLog) again(o *readLog) (n int64) {
 // that fails. What the resume reads again is a group at most, by the device's own count; it goes on from
 // where it was, and finds what there is once.
 func TestScrubResumes(t *testing.T) {
-	const group = scrub.MinMemory
+	const group = scrub.MinGroup
 	ctx := context.Background()
 	gone := errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "test", "read", zone.ErrMedia)
 	for name, c := range map[string]struct {
@@ -102,7 +102,7 @@ func TestScrubResumes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c1, e := newCorrupted(t, Options{ScrubMemory: group})
+			c1, e := newCorrupted(t, Options{ScrubGroup: group})
 			b := c1.faultBench
 			c1.spoil(e, "dir/large", 0, 1, 0)
 			c1.spoil(e, "dir/large", -1, -1, 0)
@@ -242,7 +242,7 @@ func TestScrubLimitOfTheStore(t *testing.T) {
 // TestScrubThatCannotRecord is interrupted with the reason when the metadata takes no more, and can be
 // resumed after a restart.
 func TestScrubThatCannotRecord(t *testing.T) {
-	c, e := newCorrupted(t, Options{ScrubMemory: scrub.MinMemory})
+	c, e := newCorrupted(t, Options{ScrubGroup: scrub.MinGroup})
 	c.spoil(e, "dir/large", 0, 1, 0)
 	started := make(chan struct{})
 	var once sync.Once

@@ -169,7 +169,7 @@ func newCorrupted(t *testing.T, o Options) (*corrupted, *Engine) {
 // scrub and a second one, and none when the files have been written again or deleted.
 func TestScrubCountsEachOnce(t *testing.T) {
 	modes(t, func(t *testing.T, o Options) {
-		o.ScrubMemory = scrub.MinMemory
+		o.ScrubGroup = scrub.MinGroup
 		c, e := newCorrupted(t, o)
 		clean := scrubAll(t, e, ScrubRequest{})
 		if errorsOf(clean) != 0 || clean.Findings != 0 || clean.Skipped != 0 || clean.Counters.UnverifiedErrors != 0 ||

@@ -20,8 +20,8 @@ func (j *job) data(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f := &feeder{
-		j: j, at: j.at.At, window: semaphore.NewWeighted(j.o.Memory),
-		queue: make(chan read, 64), steps: make(chan *step, mostSteps),
+		j: j, at: j.at.At, window: semaphore.NewWeighted(j.o.Group),
+		queue: make(chan read, 16), steps: make(chan *step, mostSteps),
 	}
 	for range j.o.Depth {
 		j.spawn(func() { j.reader(f.queue, ctx.Done()) })
@@ -82,7 +82,7 @@ func (j *job) collect(ctx context.Context, f *feeder) error {
 
 // goesOn reports whether the next step is done already, and may be recorded with those before it.
 func (f *feeder) goesOn(head **step) bool {
-	if f.unrecorded >= f.j.o.Memory/2 {
+	if f.unrecorded >= f.j.o.Group/4*3 {
 		return false
 	}
 	select {
@@ -161,7 +161,7 @@ func (f *feeder) feed(ctx context.Context) {
 	pace := pacer{j: f.j, last: f.j.space.Others()}
 	var began time.Time // of the last step
 	for f.at < f.j.plan.To && f.err == nil {
-		room := min(stepMost, extent.RoundDown(f.j.o.Memory/8))
+		room := min(stepMost, extent.RoundDown(f.j.o.Group/8))
 		if pace.busy() {
 			// One short step at a time, so that a client's read waits behind one of these at most.
 			room = min(room, readMost)
@@ -197,7 +197,7 @@ const slack = 2 * (extent.MaxFrameSize + extent.BlockSize)
 
 // step looks up at most room bytes, whole blocks, and has them read.
 func (f *feeder) step(ctx context.Context, room int64) error {
-	claim := min(f.j.o.Memory, 2*room+slack)
+	claim := min(f.j.o.Group, 2*room+slack)
 	if err := f.window.Acquire(ctx, claim); err != nil {
 		return err
 	}

@@ -10,14 +10,16 @@
 // The published fault was a search of each tree and a read for every 64 KiB, one after the other. Here
 // one look finds the extents and checksums of some megabytes with one search of each tree; what lies
 // close together is read at once, up to 1 MiB; Options.Depth reads are under way, each verified by the
-// goroutine that read it, so all processors verify. Buffers belong to those goroutines: there are Depth
-// of them. A block that fails in a large read is read again alone: if it is good then, it was no error.
+// goroutine that read it, so all processors verify. Buffers belong to those goroutines: there are as many,
+// at most Options.Memory in all. A block that fails in a large read is read again alone: if it is good
+// then, it was no error.
 //
 // # A group
 //
-// What has been read and is not recorded yet is the group: at most Options.Memory bytes. Cursor,
-// counters and findings are recorded together (Space.Record), so whatever ends a scrub, a resume reads
-// at most one group again, and neither repeats nor drops a finding.
+// What has been read and is not recorded yet is the group: at most Options.Group bytes, and at most half
+// a second's. Cursor, counters and findings are recorded together (Space.Record), so whatever ends a
+// scrub, a resume reads at most one group again, and neither repeats nor drops a finding. While a part
+// of it is being recorded, reading goes on.
 //
 // # Progress
 //

@@ -9,15 +9,16 @@ import (
 	"github.com/shingle-store/shingle/internal/extent"
 )
 
-// Options say how a scrub works. All fields but Memory and Depth must be set.
+// Options say how a scrub works. All fields but Memory, Group and Depth must be set.
 type Options struct {
 	// ZoneSize is how many addresses a slot has.
 	ZoneSize int64
-	// Memory bounds what is read and not recorded, in bytes: the group. Default 32 MiB; at least 1 MiB.
-	// What is read goes through Depth buffers of 1 MiB.
+	// Memory bounds what reads are under way into, in bytes. Default 32 MiB; at least 1 MiB.
 	Memory int64
-	// Depth is how many reads are under way, and how many goroutines verify. Default 8, or the number of
-	// processors if that is more.
+	// Group bounds what is read and not recorded, in bytes. Default 256 MiB; at least 1 MiB.
+	Group int64
+	// Depth is how many reads are under way, each into 1 MiB, and how many goroutines verify. Default
+	// 8, or the number of processors if that is more; never more than Memory has room for.
 	Depth int
 	// Limit bounds what is read a second.
 	Limit *Limiter
@@ -31,14 +32,17 @@ type Options struct {
 // The defaults and bounds of Options.
 const (
 	DefaultMemory = 32 << 20
+	DefaultGroup  = 256 << 20
 	DefaultDepth  = 8
-	MinMemory     = 1 << 20
+	MinMemory     = readMost
+	MinGroup      = 1 << 20
 )
 
 const (
 	// stepMost bounds what one look finds, in bytes.
 	stepMost = 8 << 20
-	// recordEvery is how long something may be read and not recorded.
+	// recordEvery is how long something may be read and not recorded. A record costs the disk of the
+	// metadata two flushes, which on a disk that has the data too hold up the reads, some milliseconds each.
 	recordEvery = 500 * time.Millisecond
 	// grace is how long reads under way are waited for when a scrub is told to stop. What has not ended
 	// then is left to its goroutine, and read again by a resume.
@@ -71,9 +75,13 @@ func Run(ctx context.Context, space Space, plan Plan, at Progress, o Options) (l
 	if o.Memory == 0 {
 		o.Memory = DefaultMemory
 	}
+	if o.Group == 0 {
+		o.Group = DefaultGroup
+	}
 	if o.Depth == 0 {
 		o.Depth = max(DefaultDepth, runtime.GOMAXPROCS(0))
 	}
+	o.Depth = min(o.Depth, int(o.Memory/readMost))
 	j := &job{space: space, plan: plan, o: o, at: at, saved: at, savedAt: o.Now()}
 	err = j.run(ctx)
 	j.takeMet()
@@ -183,9 +191,10 @@ func (j *job) metadata(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// due reports whether what was read is to be recorded now.
+// due reports whether what was read is to be recorded now: with half of the group, so that the other half
+// can be read meanwhile.
 func (j *job) due() bool {
-	return j.unsaved >= j.o.Memory/4 || j.o.Now().Sub(j.savedAt) >= recordEvery
+	return j.unsaved >= j.o.Group/2-slack || j.o.Now().Sub(j.savedAt) >= recordEvery
 }
 
 func (j *job) record(ctx context.Context) error {

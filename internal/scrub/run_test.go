@@ -200,7 +200,7 @@ func TestScrubResumes(t *testing.T) {
 					again++
 				}
 			}
-			if again*extent.BlockSize > MinMemory {
+			if again*extent.BlockSize > MinGroup {
 				t.Fatalf("%d blocks are to be read again", again)
 			}
 		}
@@ -319,7 +319,7 @@ func TestRunLimit(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		o := s.options(8 << 20)
-		o.Memory = 0
+		o.Group = 0
 		_, drained, err := Run(ctx, s, s.plan(), Progress{}, o)
 		<-drained
 		if !errors.Is(err, context.DeadlineExceeded) {
@@ -336,14 +336,14 @@ func TestRunLimit(t *testing.T) {
 func TestGroupsAreLarge(t *testing.T) {
 	s := fill(1, 64<<8, 64<<8, 1<<30) // 64 MiB
 	o := s.options(0)
-	o.Memory = 0
+	o.Group = 0
 	last, drained, err := Run(t.Context(), s, s.plan(), Progress{}, o)
 	<-drained
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := last.Progress.Counters
-	if got := fmt.Sprint(c.ExtentLookups, c.CsumLookups, c.ReadOperations-2); got != "16 16 64" {
+	if got := fmt.Sprint(c.ExtentLookups, c.CsumLookups, c.ReadOperations-2); got != "8 8 64" {
 		t.Errorf("look-ups and reads: %s", got)
 	}
 }
