@@ -30,9 +30,15 @@
 // What Trim gave back to the device is remembered in the first commit whose device flush began after
 // it (trimmed.go); what is stored there later goes into the same commit or a later one, and clears it.
 //
-// It leaves to others: decisions about space (alloc), what to trim and in which batches (trim), the
-// index of dirty ranges (delalloc), the record formats (store), the rules of devices (zone), and the
-// wire (server).
+// Scrub (scrub*.go; docs/format.md 2.14) runs beside everything: an epoch holds what it has looked up from
+// being reset until it was read, as for a read, and a block that fails is looked up again before it counts,
+// so what moved or died meanwhile is no error. What it has found, how far it is and how it stands change in
+// one commit. A read of the device that does not return is left to the goroutine that made it, which Close
+// waits for.
+//
+// It leaves to others: decisions about space (alloc), what to trim and in which batches (trim), the walk
+// and the pace of a scrub (scrub), the index of dirty ranges (delalloc), the record formats (store), the
+// rules of devices (zone), and the wire (server).
 //
 // Locks, outermost first: a file's write token (one writer, truncate, punch or clone at a time; held
 // over device I/O), its cut lock (readers share it for one window, truncate and punch take

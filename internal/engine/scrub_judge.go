@@ -131,6 +131,7 @@ func (s *scrubSpace) judge(at extent.Addr, want, got uint32, cause error, others
 	f.Offset, f.Length = hangs.Off, hangs.Len()
 	switch file := (&file{id: f.FileID}); {
 	case others: // who met it has said so
+	case s.said.Add(1) > maxConditions: // of a whole zone that is lost, a part is enough; findings has all
 	case cause != nil:
 		_ = e.readFailed(file, piece, block, cause)
 	default:

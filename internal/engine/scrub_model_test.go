@@ -17,6 +17,7 @@ import (
 	"github.com/shingle-store/shingle/internal/extent"
 	"github.com/shingle-store/shingle/internal/scrub"
 	"github.com/shingle-store/shingle/internal/store"
+	"github.com/shingle-store/shingle/internal/zone"
 )
 
 // scrubMachine is a store whose files are changed, and go bad, between the steps of a scrub.
@@ -45,7 +46,8 @@ func TestScrubAgainstModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &scrubMachine{t: rt, rng: rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 3)), spoilt: map[extent.Addr]uint64{}}
 		codec := extent.Codec(rapid.IntRange(0, 1).Draw(rt, "codec"))
-		m.b = newFaultBench(t, zns(60, 256<<10), quietReclaim(Options{Compression: &codec, ScrubGroup: scrub.MinGroup, DirtyLimit: minDirtyLimit}))
+		g := rapid.SampledFrom([]zone.Geometry{zns(60, 256<<10), zns(60, 256<<10), disk, mixedSMR}).Draw(rt, "device")
+		m.b = newFaultBench(t, g, quietReclaim(Options{Compression: &codec, ScrubGroup: scrub.MinGroup, DirtyLimit: minDirtyLimit}))
 		m.e = m.b.open()
 		defer func() { _ = m.b.e.Close(context.Background()) }()
 		for i := range 5 {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/shingle-store/shingle/internal/alloc"
 	"github.com/shingle-store/shingle/internal/extent"
@@ -21,6 +22,8 @@ type scrubSpace struct {
 	run      *scrubRun
 	rec      store.Scrub // as it was when the run began
 	recorded uint64      // findings on record; of the goroutine of the run
+
+	said atomic.Int64 // bad blocks of data
 
 	mu struct {
 		sync.Mutex
