@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/shingle-store/shingle/internal/errdefs"
@@ -102,5 +103,27 @@ func TestScrubOfFilesOnDisks(t *testing.T) {
 			c.spoil(e, "5", 0, 2, 0)
 			c.check(e, scrubAll(t, e, ScrubRequest{}), scrub.Uncorrectable)
 		})
+	}
+}
+
+// TestScrubLooksAgain deletes a file between the look-up of its bad block and the verdict: that is no
+// error any more, and counts as skipped.
+func TestScrubLooksAgain(t *testing.T) {
+	c, e := newCorrupted(t, Options{})
+	c.spoil(e, "text", 0, 0, 0)
+	z, off := e.at(pieces(t, e, "text")[0], 0)
+	var once sync.Once
+	c.mem.SetHook(func(op zone.Op) error {
+		if op.Kind == zone.OpRead && op.After && op.Zone == z && op.Off == off && op.Len == extent.BlockSize {
+			once.Do(func() {
+				deleteFile(t, e, "text")
+				eventually(t, "the file to be freed", func() bool { return e.orphans.Load() == 0 })
+			})
+		}
+		return nil
+	})
+	s := scrubAll(t, e, ScrubRequest{Scope: ScrubScope{Device: "0"}})
+	if errorsOf(s) != 0 || s.Findings != 0 || s.Skipped < extent.BlockSize || s.Total-s.Skipped != int64(s.Counters.DataBytesScrubbed) {
+		t.Errorf("%+v, %+v", s, allFindings(t, e))
 	}
 }
