@@ -33,15 +33,14 @@ func (j *job) data(ctx context.Context) error {
 // collect takes steps as they are done, in order, and records.
 func (j *job) collect(ctx context.Context, f *feeder) error {
 	var head *step // the next one in order
-	var late <-chan time.Time
+	var due, late <-chan time.Time
 	stop := ctx.Done()
 	for j.at.Phase == Data {
 		steps, done := f.steps, (chan struct{})(nil)
 		if head != nil {
 			steps, done = nil, head.done
 		}
-		var due <-chan time.Time
-		if j.unsaved > 0 && late == nil {
+		if j.unsaved > 0 && due == nil && late == nil {
 			due = j.o.After(max(0, recordEvery-j.o.Now().Sub(j.savedAt)))
 		}
 		select {
@@ -53,8 +52,10 @@ func (j *job) collect(ctx context.Context, f *feeder) error {
 			continue
 		case <-done:
 		case <-due:
-			if err := f.record(ctx); err != nil {
-				return err
+			if due = nil; late == nil {
+				if err := f.record(ctx); err != nil {
+					return err
+				}
 			}
 			continue
 		case <-stop:
@@ -75,6 +76,7 @@ func (j *job) collect(ctx context.Context, f *feeder) error {
 			if err := f.record(ctx); err != nil {
 				return err
 			}
+			due = nil
 		}
 	}
 	return nil
