@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/shingle-store/shingle/internal/alloc"
+	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
 	"github.com/shingle-store/shingle/internal/scrub"
 	"github.com/shingle-store/shingle/internal/slab"
@@ -106,7 +107,7 @@ func (s *scrubSpace) Alive() error {
 			return nil
 		}
 	}
-	return err
+	return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.Scrub", "device 0", err)
 }
 
 // aliveTries is how many zones beside those of the labels must not be readable for the device not to be.

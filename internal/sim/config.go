@@ -28,6 +28,8 @@ type Config struct {
 	Shared bool
 	// Tight: some files are so large that the store is nearly full, and lives from what reclaim brings.
 	Tight bool
+	// Scrub: the clients also have the store scrubbed.
+	Scrub bool
 }
 
 // geometries are small, so that zones fill, run out and are reset all the time.
@@ -74,5 +76,6 @@ func ConfigFor(seed uint64) Config {
 	if c.Tight = r.IntN(4) == 0; c.Tight {
 		c.Geometry = tightGeometries[r.IntN(len(tightGeometries))]
 	}
+	c.Scrub = r.IntN(3) > 0
 	return c
 }

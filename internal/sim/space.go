@@ -16,6 +16,9 @@ func (c *client) planSpace(ch *Choices) *op {
 	if c.r.trimming() && ch.Rarely(2) {
 		return c.planCancelTrim()
 	}
+	if c.r.cfg.Scrub && ch.Rarely(2) {
+		return c.planScrub(ch)
+	}
 	if ch.Rarely(2) {
 		return c.planReclaim(ch)
 	}
