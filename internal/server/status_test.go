@@ -67,6 +67,7 @@ func TestEveryKindAndReason(t *testing.T) {
 		{errdefs.OutOfRange, "", nil, codes.OutOfRange, "OUT_OF_RANGE", 0},
 		{errdefs.NotFound, "", nil, codes.NotFound, "NOT_FOUND", resource},
 		{errdefs.AlreadyExists, "", nil, codes.AlreadyExists, "ALREADY_EXISTS", resource},
+		{errdefs.AlreadyExists, errdefs.ReasonScrubRunning, nil, codes.AlreadyExists, "SCRUB_RUNNING", resource},
 		{errdefs.Precondition, errdefs.ReasonPrecondition, nil, codes.FailedPrecondition, "PRECONDITION", precondition},
 		{errdefs.Precondition, errdefs.ReasonSizeMismatch, nil, codes.FailedPrecondition, "SIZE_MISMATCH", precondition},
 		{errdefs.Precondition, errdefs.ReasonNotAFile, nil, codes.FailedPrecondition, "NOT_A_FILE", precondition},

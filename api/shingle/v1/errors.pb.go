@@ -29,6 +29,7 @@ package shinglev1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -96,6 +97,8 @@ const (
 	ErrorReason_ERROR_REASON_DEVICE_TOO_SMALL ErrorReason = 22
 	// The device has no sequential zones.
 	ErrorReason_ERROR_REASON_CONVENTIONAL_ONLY ErrorReason = 23
+	// A scrub runs or is paused, and there is one at a time.
+	ErrorReason_ERROR_REASON_SCRUB_RUNNING ErrorReason = 24
 )
 
 // Enum value maps for ErrorReason.
@@ -125,6 +128,7 @@ var (
 		21: "ERROR_REASON_UNKNOWN_FEATURE",
 		22: "ERROR_REASON_DEVICE_TOO_SMALL",
 		23: "ERROR_REASON_CONVENTIONAL_ONLY",
+		24: "ERROR_REASON_SCRUB_RUNNING",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":         0,
@@ -151,6 +155,7 @@ var (
 		"ERROR_REASON_UNKNOWN_FEATURE":     21,
 		"ERROR_REASON_DEVICE_TOO_SMALL":    22,
 		"ERROR_REASON_CONVENTIONAL_ONLY":   23,
+		"ERROR_REASON_SCRUB_RUNNING":       24,
 	}
 )
 
@@ -179,6 +184,67 @@ func (x ErrorReason) Number() protoreflect.EnumNumber {
 // Deprecated: Use ErrorReason.Descriptor instead.
 func (ErrorReason) EnumDescriptor() ([]byte, []int) {
 	return file_shingle_v1_errors_proto_rawDescGZIP(), []int{0}
+}
+
+// What became of a bad block.
+type CorruptionOutcome int32
+
+const (
+	// In an error.
+	CorruptionOutcome_CORRUPTION_OUTCOME_UNSPECIFIED CorruptionOutcome = 0
+	// A good copy was stored elsewhere and takes its place.
+	CorruptionOutcome_CORRUPTION_OUTCOME_REPAIRED CorruptionOutcome = 1
+	// There is no good copy. Reading it is DATA_LOSS until it is overwritten or deleted.
+	CorruptionOutcome_CORRUPTION_OUTCOME_UNCORRECTABLE CorruptionOutcome = 2
+	// Left as it is, for the scrub is read-only.
+	CorruptionOutcome_CORRUPTION_OUTCOME_NOT_REPAIRED_READ_ONLY CorruptionOutcome = 3
+	// Overwritten or deleted since.
+	CorruptionOutcome_CORRUPTION_OUTCOME_GONE CorruptionOutcome = 4
+)
+
+// Enum value maps for CorruptionOutcome.
+var (
+	CorruptionOutcome_name = map[int32]string{
+		0: "CORRUPTION_OUTCOME_UNSPECIFIED",
+		1: "CORRUPTION_OUTCOME_REPAIRED",
+		2: "CORRUPTION_OUTCOME_UNCORRECTABLE",
+		3: "CORRUPTION_OUTCOME_NOT_REPAIRED_READ_ONLY",
+		4: "CORRUPTION_OUTCOME_GONE",
+	}
+	CorruptionOutcome_value = map[string]int32{
+		"CORRUPTION_OUTCOME_UNSPECIFIED":            0,
+		"CORRUPTION_OUTCOME_REPAIRED":               1,
+		"CORRUPTION_OUTCOME_UNCORRECTABLE":          2,
+		"CORRUPTION_OUTCOME_NOT_REPAIRED_READ_ONLY": 3,
+		"CORRUPTION_OUTCOME_GONE":                   4,
+	}
+)
+
+func (x CorruptionOutcome) Enum() *CorruptionOutcome {
+	p := new(CorruptionOutcome)
+	*p = x
+	return p
+}
+
+func (x CorruptionOutcome) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CorruptionOutcome) Descriptor() protoreflect.EnumDescriptor {
+	return file_shingle_v1_errors_proto_enumTypes[1].Descriptor()
+}
+
+func (CorruptionOutcome) Type() protoreflect.EnumType {
+	return &file_shingle_v1_errors_proto_enumTypes[1]
+}
+
+func (x CorruptionOutcome) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CorruptionOutcome.Descriptor instead.
+func (CorruptionOutcome) EnumDescriptor() ([]byte, []int) {
+	return file_shingle_v1_errors_proto_rawDescGZIP(), []int{1}
 }
 
 // Beside RESOURCE_EXHAUSTED: the numbers at the time of refusal.
@@ -273,10 +339,10 @@ func (x *WriteDetail) GetLast() *WriteResponse {
 	return nil
 }
 
-// Beside DATA_LOSS: stored bytes that fail their checksum.
+// Beside DATA_LOSS, and what a scrub finds: stored bytes that fail their checksum.
 type Corruption struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The file.
+	// The file; empty if none refers to the bytes any more, or they are no file's (see object).
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Its id.
 	FileId uint64 `protobuf:"varint,2,opt,name=file_id,json=fileId,proto3" json:"file_id,omitempty"`
@@ -290,8 +356,18 @@ type Corruption struct {
 	Zone *ZoneRef `protobuf:"bytes,6,opt,name=zone,proto3" json:"zone,omitempty"`
 	// What the checksum should be.
 	ExpectedCrc32C uint32 `protobuf:"varint,7,opt,name=expected_crc32c,json=expectedCrc32c,proto3" json:"expected_crc32c,omitempty"`
-	// What it is.
-	ActualCrc32C  uint32 `protobuf:"varint,8,opt,name=actual_crc32c,json=actualCrc32c,proto3" json:"actual_crc32c,omitempty"`
+	// What it is; 0 if unreadable.
+	ActualCrc32C uint32 `protobuf:"varint,8,opt,name=actual_crc32c,json=actualCrc32c,proto3" json:"actual_crc32c,omitempty"`
+	// What became of it. Not in an error.
+	Outcome CorruptionOutcome `protobuf:"varint,9,opt,name=outcome,proto3,enum=shingle.v1.CorruptionOutcome" json:"outcome,omitempty"`
+	// When it was met. Not in an error.
+	Time *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=time,proto3" json:"time,omitempty"`
+	// How many other places, in this file or in clones, share the block. Not in an error.
+	OtherReferences int32 `protobuf:"varint,11,opt,name=other_references,json=otherReferences,proto3" json:"other_references,omitempty"`
+	// The device could not read it at all.
+	Unreadable bool `protobuf:"varint,12,opt,name=unreadable,proto3" json:"unreadable,omitempty"`
+	// What it is if it is no file's: "devices/0/label", "metadata/extents".
+	Object        string `protobuf:"bytes,13,opt,name=object,proto3" json:"object,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -382,16 +458,51 @@ func (x *Corruption) GetActualCrc32C() uint32 {
 	return 0
 }
 
+func (x *Corruption) GetOutcome() CorruptionOutcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return CorruptionOutcome_CORRUPTION_OUTCOME_UNSPECIFIED
+}
+
+func (x *Corruption) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *Corruption) GetOtherReferences() int32 {
+	if x != nil {
+		return x.OtherReferences
+	}
+	return 0
+}
+
+func (x *Corruption) GetUnreadable() bool {
+	if x != nil {
+		return x.Unreadable
+	}
+	return false
+}
+
+func (x *Corruption) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
 var File_shingle_v1_errors_proto protoreflect.FileDescriptor
 
 const file_shingle_v1_errors_proto_rawDesc = "" +
 	"\n" +
 	"\x17shingle/v1/errors.proto\x12\n" +
-	"shingle.v1\x1a\x1dshingle/v1/file_service.proto\x1a\x1eshingle/v1/store_service.proto\"6\n" +
+	"shingle.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dshingle/v1/file_service.proto\x1a\x1eshingle/v1/store_service.proto\"6\n" +
 	"\vSpaceDetail\x12'\n" +
 	"\x05usage\x18\x01 \x01(\v2\x11.shingle.v1.UsageR\x05usage\"<\n" +
 	"\vWriteDetail\x12-\n" +
-	"\x04last\x18\x01 \x01(\v2\x19.shingle.v1.WriteResponseR\x04last\"\xfa\x01\n" +
+	"\x04last\x18\x01 \x01(\v2\x19.shingle.v1.WriteResponseR\x04last\"\xc6\x03\n" +
 	"\n" +
 	"Corruption\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
@@ -401,7 +512,15 @@ const file_shingle_v1_errors_proto_rawDesc = "" +
 	"\aaddress\x18\x05 \x01(\x04R\aaddress\x12'\n" +
 	"\x04zone\x18\x06 \x01(\v2\x13.shingle.v1.ZoneRefR\x04zone\x12'\n" +
 	"\x0fexpected_crc32c\x18\a \x01(\rR\x0eexpectedCrc32c\x12#\n" +
-	"\ractual_crc32c\x18\b \x01(\rR\factualCrc32c*\xfa\x05\n" +
+	"\ractual_crc32c\x18\b \x01(\rR\factualCrc32c\x127\n" +
+	"\aoutcome\x18\t \x01(\x0e2\x1d.shingle.v1.CorruptionOutcomeR\aoutcome\x12.\n" +
+	"\x04time\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12)\n" +
+	"\x10other_references\x18\v \x01(\x05R\x0fotherReferences\x12\x1e\n" +
+	"\n" +
+	"unreadable\x18\f \x01(\bR\n" +
+	"unreadable\x12\x16\n" +
+	"\x06object\x18\r \x01(\tR\x06object*\x9a\x06\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15ERROR_REASON_NO_SPACE\x10\x01\x12 \n" +
@@ -427,7 +546,14 @@ const file_shingle_v1_errors_proto_rawDesc = "" +
 	"\x13ERROR_REASON_IN_USE\x10\x14\x12 \n" +
 	"\x1cERROR_REASON_UNKNOWN_FEATURE\x10\x15\x12!\n" +
 	"\x1dERROR_REASON_DEVICE_TOO_SMALL\x10\x16\x12\"\n" +
-	"\x1eERROR_REASON_CONVENTIONAL_ONLY\x10\x17B;Z9github.com/shingle-store/shingle/api/shingle/v1;shinglev1b\x06proto3"
+	"\x1eERROR_REASON_CONVENTIONAL_ONLY\x10\x17\x12\x1e\n" +
+	"\x1aERROR_REASON_SCRUB_RUNNING\x10\x18*\xca\x01\n" +
+	"\x11CorruptionOutcome\x12\"\n" +
+	"\x1eCORRUPTION_OUTCOME_UNSPECIFIED\x10\x00\x12\x1f\n" +
+	"\x1bCORRUPTION_OUTCOME_REPAIRED\x10\x01\x12$\n" +
+	" CORRUPTION_OUTCOME_UNCORRECTABLE\x10\x02\x12-\n" +
+	")CORRUPTION_OUTCOME_NOT_REPAIRED_READ_ONLY\x10\x03\x12\x1b\n" +
+	"\x17CORRUPTION_OUTCOME_GONE\x10\x04B;Z9github.com/shingle-store/shingle/api/shingle/v1;shinglev1b\x06proto3"
 
 var (
 	file_shingle_v1_errors_proto_rawDescOnce sync.Once
@@ -441,26 +567,30 @@ func file_shingle_v1_errors_proto_rawDescGZIP() []byte {
 	return file_shingle_v1_errors_proto_rawDescData
 }
 
-var file_shingle_v1_errors_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_shingle_v1_errors_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_shingle_v1_errors_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_shingle_v1_errors_proto_goTypes = []any{
-	(ErrorReason)(0),      // 0: shingle.v1.ErrorReason
-	(*SpaceDetail)(nil),   // 1: shingle.v1.SpaceDetail
-	(*WriteDetail)(nil),   // 2: shingle.v1.WriteDetail
-	(*Corruption)(nil),    // 3: shingle.v1.Corruption
-	(*Usage)(nil),         // 4: shingle.v1.Usage
-	(*WriteResponse)(nil), // 5: shingle.v1.WriteResponse
-	(*ZoneRef)(nil),       // 6: shingle.v1.ZoneRef
+	(ErrorReason)(0),              // 0: shingle.v1.ErrorReason
+	(CorruptionOutcome)(0),        // 1: shingle.v1.CorruptionOutcome
+	(*SpaceDetail)(nil),           // 2: shingle.v1.SpaceDetail
+	(*WriteDetail)(nil),           // 3: shingle.v1.WriteDetail
+	(*Corruption)(nil),            // 4: shingle.v1.Corruption
+	(*Usage)(nil),                 // 5: shingle.v1.Usage
+	(*WriteResponse)(nil),         // 6: shingle.v1.WriteResponse
+	(*ZoneRef)(nil),               // 7: shingle.v1.ZoneRef
+	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
 }
 var file_shingle_v1_errors_proto_depIdxs = []int32{
-	4, // 0: shingle.v1.SpaceDetail.usage:type_name -> shingle.v1.Usage
-	5, // 1: shingle.v1.WriteDetail.last:type_name -> shingle.v1.WriteResponse
-	6, // 2: shingle.v1.Corruption.zone:type_name -> shingle.v1.ZoneRef
-	3, // [3:3] is the sub-list for method output_type
-	3, // [3:3] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	5, // 0: shingle.v1.SpaceDetail.usage:type_name -> shingle.v1.Usage
+	6, // 1: shingle.v1.WriteDetail.last:type_name -> shingle.v1.WriteResponse
+	7, // 2: shingle.v1.Corruption.zone:type_name -> shingle.v1.ZoneRef
+	1, // 3: shingle.v1.Corruption.outcome:type_name -> shingle.v1.CorruptionOutcome
+	8, // 4: shingle.v1.Corruption.time:type_name -> google.protobuf.Timestamp
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_shingle_v1_errors_proto_init() }
@@ -475,7 +605,7 @@ func file_shingle_v1_errors_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shingle_v1_errors_proto_rawDesc), len(file_shingle_v1_errors_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,
