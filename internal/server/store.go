@@ -17,7 +17,7 @@ import (
 
 // features is GetServerInfoResponse.features, sorted.
 var features = []string{
-	"clone", "compression.none", "compression.zstd", "map", "trim", "write.in_place", "write.nodelalloc", "write.replace",
+	"clone", "compression.none", "compression.zstd", "map", "scrub", "trim", "write.in_place", "write.nodelalloc", "write.replace",
 	"write.resume",
 }
 

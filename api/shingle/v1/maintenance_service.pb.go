@@ -1956,10 +1956,10 @@ func (x *SetScrubLimitResponse) GetScrub() *Scrub {
 // Which findings.
 type ListScrubFindingsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty: of the scrub that runs or is paused, else of the last one. A walk over pages names it,
-	// or a scrub that is begun meanwhile takes its place.
+	// Empty: of the scrub that runs or is paused, else of the last one; all pages are about the
+	// same one.
 	ScrubId string `protobuf:"bytes,1,opt,name=scrub_id,json=scrubId,proto3" json:"scrub_id,omitempty"`
-	// Findings on a page, not negative; 0: 1000, which is also the most.
+	// Findings on a page, not negative; 0: 500, which is also the most.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before; all else must be the same.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
