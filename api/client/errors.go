@@ -21,6 +21,7 @@ const (
 	reasonRestarted       = "RESTARTED"
 	reasonPayloadChecksum = "PAYLOAD_CHECKSUM"
 	reasonCorruption      = "CORRUPTION"
+	reasonScrubRunning    = "SCRUB_RUNNING"
 )
 
 // errBroken marks a stream that cannot be gone on with although no engine refused anything.
@@ -171,3 +172,6 @@ func IsDataLoss(err error) bool { return CodeOf(err) == codes.DataLoss }
 
 // IsRestarted reports whether the run of the engine that was named is gone.
 func IsRestarted(err error) bool { return ReasonOf(err) == reasonRestarted }
+
+// IsScrubRunning reports whether another scrub runs or is paused.
+func IsScrubRunning(err error) bool { return ReasonOf(err) == reasonScrubRunning }

@@ -47,6 +47,7 @@ type Server struct {
 	Maps        map[string][]*shinglev1.FileExtent // by name; what MapFile answers
 	Counters    map[string]uint64
 	Trims       Trims
+	Scrubs      Scrubs
 	// OnReclaim answers Reclaim; nil: UNIMPLEMENTED.
 	OnReclaim func(*shinglev1.ReclaimRequest, grpc.ServerStreamingServer[shinglev1.ReclaimResponse]) error
 
