@@ -97,7 +97,10 @@ func (c *Client) WatchScrub(ctx context.Context, id string, interval time.Durati
 			return last, failure(codes.Internal, "", nil, "scrub: the server ended the watch of a scrub that runs")
 		case err == nil:
 			return last, nil
-		case !passing(err) || !pause.wait(ctx):
+		case passing(err) && pause.wait(ctx):
+		case ctx.Err() != nil:
+			return last, asError(ctx.Err())
+		default:
 			return last, err
 		}
 	}

@@ -248,6 +248,13 @@ func TestWatchScrubEnds(t *testing.T) {
 	if got, err := c.WatchScrub(t.Context(), "", 1, nil); !IsInvalid(err) || got != nil {
 		t.Errorf("%v, %v", got, err)
 	}
+	// Also while the engine is away.
+	s.Faults.Call = func(string) error { return clienttest.Errorf(codes.Unavailable, "DRAINING", nil, "going down") }
+	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.WatchScrub(ctx, "", 0, nil); CodeOf(err) != codes.DeadlineExceeded {
+		t.Errorf("%v", err)
+	}
 	// So does an engine that stays away.
 	s.Faults.Call = nil
 	got, err = c.WatchScrub(t.Context(), "", 0, func(*Scrub) { go s.Stop() })

@@ -24,6 +24,22 @@ const (
 	exitUnavailable = 5
 )
 
+// Exit statuses of scrub in place of 2, 3 and 4, which are those of btrfs scrub.
+const (
+	exitNothingToResume = 2
+	exitUncorrectable   = 3
+)
+
+// statusError is an error with an exit status of its own.
+type statusError struct {
+	code int
+	err  error
+}
+
+func (e *statusError) Error() string { return e.err.Error() }
+
+func (e *statusError) Unwrap() error { return e.err }
+
 // usageError is a command line that makes no sense.
 type usageError struct{ msg string }
 
@@ -75,8 +91,8 @@ func graver(a, b int) int {
 	return b
 }
 
-// explain prints err as one sentence, unless that was done, and returns the exit status.
-func (a *app) explain(err error) int {
+// explain prints err, of cmd, as one sentence, unless that was done, and returns the exit status.
+func (a *app) explain(cmd *cobra.Command, err error) int {
 	var failed *failedError
 	if errors.As(err, &failed) {
 		return failed.code
@@ -84,7 +100,26 @@ func (a *app) explain(err error) int {
 	if err != nil {
 		fmt.Fprintf(a.err, "client: %s\n", a.sentence(err))
 	}
-	return exitCode(err)
+	code := exitCode(err)
+	for ; cmd != nil; cmd = cmd.Parent() {
+		if cmd.Name() == "scrub" {
+			return scrubExitCode(code, err)
+		}
+	}
+	return code
+}
+
+// scrubExitCode is the exit status of scrub for an error that elsewhere gives code: 2, 3 and 4 mean
+// something else there, so scripts made for btrfs scrub must never see them for what they mean here.
+func scrubExitCode(code int, err error) int {
+	var own *statusError
+	switch {
+	case errors.As(err, &own):
+		return own.code
+	case code == exitOK || code == exitUnavailable:
+		return code
+	}
+	return exitError
 }
 
 // exitCode maps an error to the exit status.

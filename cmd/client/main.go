@@ -26,7 +26,7 @@ func run(ctx context.Context, io streams, env func(string) string, args []string
 	a := &app{streams: io, env: env}
 	root := a.root()
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	a.close()
-	return a.explain(err)
+	return a.explain(cmd, err)
 }
