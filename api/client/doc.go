@@ -15,6 +15,7 @@
 //     bytes has said that all of them are durable.
 //   - A Reader goes on at the next byte of the same content. If the content has changed it
 //     fails with FAILED_PRECONDITION; it never mixes two contents.
+//   - WatchScrub goes on with the same scrub.
 //   - Bytes that fail their checksum are never handed out.
 //
 // Errors are *Error, found with errors.As, or those of the context and of the caller's own

@@ -95,7 +95,8 @@ type MaintenanceServiceClient interface {
 	// not; FAILED_PRECONDITION / READ_ONLY if the store takes no changes, for then progress and
 	// findings cannot be kept.
 	StartScrub(ctx context.Context, in *StartScrubRequest, opts ...grpc.CallOption) (*StartScrubResponse, error)
-	// How a scrub stands. NOT_FOUND if there is none with that id, or never was any.
+	// How a scrub stands. The last 8 are kept, with their findings. NOT_FOUND if there is none with
+	// that id, or never was any.
 	GetScrub(ctx context.Context, in *GetScrubRequest, opts ...grpc.CallOption) (*GetScrubResponse, error)
 	// How a scrub stands, again and again: a reply at once, one every interval, and a last one
 	// when it does not run any more, whatever the reason; then the stream ends with OK. So for a
@@ -330,7 +331,8 @@ type MaintenanceServiceServer interface {
 	// not; FAILED_PRECONDITION / READ_ONLY if the store takes no changes, for then progress and
 	// findings cannot be kept.
 	StartScrub(context.Context, *StartScrubRequest) (*StartScrubResponse, error)
-	// How a scrub stands. NOT_FOUND if there is none with that id, or never was any.
+	// How a scrub stands. The last 8 are kept, with their findings. NOT_FOUND if there is none with
+	// that id, or never was any.
 	GetScrub(context.Context, *GetScrubRequest) (*GetScrubResponse, error)
 	// How a scrub stands, again and again: a reply at once, one every interval, and a last one
 	// when it does not run any more, whatever the reason; then the stream ends with OK. So for a
