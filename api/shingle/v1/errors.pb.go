@@ -362,7 +362,7 @@ type Corruption struct {
 	Outcome CorruptionOutcome `protobuf:"varint,9,opt,name=outcome,proto3,enum=shingle.v1.CorruptionOutcome" json:"outcome,omitempty"`
 	// When it was met. Not in an error.
 	Time *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=time,proto3" json:"time,omitempty"`
-	// How many other places, in this file or in clones, share the block. Not in an error.
+	// How many other files, its clones, share the block. Not in an error.
 	OtherReferences int32 `protobuf:"varint,11,opt,name=other_references,json=otherReferences,proto3" json:"other_references,omitempty"`
 	// The device could not read it at all.
 	Unreadable bool `protobuf:"varint,12,opt,name=unreadable,proto3" json:"unreadable,omitempty"`

@@ -1070,11 +1070,11 @@ type ScrubCounters struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Extents of files.
 	DataExtentsScrubbed uint64 `protobuf:"varint,1,opt,name=data_extents_scrubbed,json=dataExtentsScrubbed,proto3" json:"data_extents_scrubbed,omitempty"`
-	// Records of metadata and labels of devices.
+	// Records of metadata.
 	TreeExtentsScrubbed uint64 `protobuf:"varint,2,opt,name=tree_extents_scrubbed,json=treeExtentsScrubbed,proto3" json:"tree_extents_scrubbed,omitempty"`
 	// Bytes of files, as they are stored.
 	DataBytesScrubbed uint64 `protobuf:"varint,3,opt,name=data_bytes_scrubbed,json=dataBytesScrubbed,proto3" json:"data_bytes_scrubbed,omitempty"`
-	// Bytes of metadata and labels.
+	// Bytes of them.
 	TreeBytesScrubbed uint64 `protobuf:"varint,4,opt,name=tree_bytes_scrubbed,json=treeBytesScrubbed,proto3" json:"tree_bytes_scrubbed,omitempty"`
 	// Blocks of 4 KiB that the device could not read.
 	ReadErrors uint64 `protobuf:"varint,5,opt,name=read_errors,json=readErrors,proto3" json:"read_errors,omitempty"`
@@ -1086,7 +1086,7 @@ type ScrubCounters struct {
 	NoCsum uint64 `protobuf:"varint,8,opt,name=no_csum,json=noCsum,proto3" json:"no_csum,omitempty"`
 	// Checksums of blocks that nothing refers to.
 	CsumDiscards uint64 `protobuf:"varint,9,opt,name=csum_discards,json=csumDiscards,proto3" json:"csum_discards,omitempty"`
-	// Labels and headers that are bad.
+	// Labels of devices and headers of zones that are bad.
 	SuperErrors uint64 `protobuf:"varint,10,opt,name=super_errors,json=superErrors,proto3" json:"super_errors,omitempty"`
 	// Reads for which there was no memory: the scrub may be incomplete.
 	MallocErrors uint64 `protobuf:"varint,11,opt,name=malloc_errors,json=mallocErrors,proto3" json:"malloc_errors,omitempty"`
@@ -1772,7 +1772,7 @@ func (x *ResumeScrubResponse) GetScrub() *Scrub {
 // Which scrub.
 type CancelScrubRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty: the one that runs or is paused.
+	// Empty: the one that runs or is paused, else the last one.
 	ScrubId       string `protobuf:"bytes,1,opt,name=scrub_id,json=scrubId,proto3" json:"scrub_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

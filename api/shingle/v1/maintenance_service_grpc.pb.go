@@ -92,8 +92,9 @@ type MaintenanceServiceClient interface {
 	// There is one scrub at a time. ALREADY_EXISTS / SCRUB_RUNNING, with the id in the message, if
 	// one runs or is paused; but a call with the request_id of that one answers it. NOT_FOUND if
 	// the file does not exist; OUT_OF_RANGE or INVALID_ARGUMENT if the block group or device does
-	// not; FAILED_PRECONDITION / READ_ONLY if the store takes no changes, for then progress and
-	// findings cannot be kept.
+	// not; RESOURCE_EXHAUSTED / METADATA_SPACE if there is no room for its record. If the store takes
+	// no changes, this and every call that changes a scrub is FAILED_PRECONDITION / READ_ONLY, for
+	// progress and findings could not be kept.
 	StartScrub(ctx context.Context, in *StartScrubRequest, opts ...grpc.CallOption) (*StartScrubResponse, error)
 	// How a scrub stands. The last 8 are kept, with their findings. NOT_FOUND if there is none with
 	// that id, or never was any.
@@ -109,15 +110,15 @@ type MaintenanceServiceClient interface {
 	PauseScrub(ctx context.Context, in *PauseScrubRequest, opts ...grpc.CallOption) (*PauseScrubResponse, error)
 	// Goes on with a scrub that is PAUSED, CANCELLED or INTERRUPTED, where it stopped: at most one
 	// block group is read again, and no finding is repeated or lost. FAILED_PRECONDITION if there
-	// is nothing to resume because it has finished or failed, or if it runs already; NOT_FOUND as
-	// GetScrub; FAILED_PRECONDITION / READ_ONLY if the store takes no changes.
+	// is nothing to resume because it has finished or failed, or if it runs already; ALREADY_EXISTS /
+	// SCRUB_RUNNING if another one runs or is paused; NOT_FOUND as GetScrub.
 	ResumeScrub(ctx context.Context, in *ResumeScrubRequest, opts ...grpc.CallOption) (*ResumeScrubResponse, error)
-	// Ends a scrub that runs or is paused. It answers within a second, even while the device is
-	// stalled. Its state says that it is incomplete, and it can be resumed until another one is
-	// begun. FAILED_PRECONDITION if it neither runs nor is paused; NOT_FOUND as GetScrub.
+	// Ends a scrub that runs, is paused or was interrupted. It answers within a second, even while
+	// the device is stalled. Its state says that it is incomplete, and it can be resumed.
+	// FAILED_PRECONDITION if it is none of the three; NOT_FOUND as GetScrub.
 	CancelScrub(ctx context.Context, in *CancelScrubRequest, opts ...grpc.CallOption) (*CancelScrubResponse, error)
-	// Changes the limit of the scrub that runs or is paused, durably; in force within a second.
-	// NOT_FOUND or FAILED_PRECONDITION if there is none.
+	// Changes the limit of the latest scrub, durably; if it runs, in force within a second.
+	// FAILED_PRECONDITION if it has finished or failed; NOT_FOUND if there never was one.
 	SetScrubLimit(ctx context.Context, in *SetScrubLimitRequest, opts ...grpc.CallOption) (*SetScrubLimitResponse, error)
 	// The bad blocks that a scrub, or a read or reclaim while it lasted, has met, in the order in
 	// which they were met. A list can be walked while the scrub goes on: what is found later comes
@@ -328,8 +329,9 @@ type MaintenanceServiceServer interface {
 	// There is one scrub at a time. ALREADY_EXISTS / SCRUB_RUNNING, with the id in the message, if
 	// one runs or is paused; but a call with the request_id of that one answers it. NOT_FOUND if
 	// the file does not exist; OUT_OF_RANGE or INVALID_ARGUMENT if the block group or device does
-	// not; FAILED_PRECONDITION / READ_ONLY if the store takes no changes, for then progress and
-	// findings cannot be kept.
+	// not; RESOURCE_EXHAUSTED / METADATA_SPACE if there is no room for its record. If the store takes
+	// no changes, this and every call that changes a scrub is FAILED_PRECONDITION / READ_ONLY, for
+	// progress and findings could not be kept.
 	StartScrub(context.Context, *StartScrubRequest) (*StartScrubResponse, error)
 	// How a scrub stands. The last 8 are kept, with their findings. NOT_FOUND if there is none with
 	// that id, or never was any.
@@ -345,15 +347,15 @@ type MaintenanceServiceServer interface {
 	PauseScrub(context.Context, *PauseScrubRequest) (*PauseScrubResponse, error)
 	// Goes on with a scrub that is PAUSED, CANCELLED or INTERRUPTED, where it stopped: at most one
 	// block group is read again, and no finding is repeated or lost. FAILED_PRECONDITION if there
-	// is nothing to resume because it has finished or failed, or if it runs already; NOT_FOUND as
-	// GetScrub; FAILED_PRECONDITION / READ_ONLY if the store takes no changes.
+	// is nothing to resume because it has finished or failed, or if it runs already; ALREADY_EXISTS /
+	// SCRUB_RUNNING if another one runs or is paused; NOT_FOUND as GetScrub.
 	ResumeScrub(context.Context, *ResumeScrubRequest) (*ResumeScrubResponse, error)
-	// Ends a scrub that runs or is paused. It answers within a second, even while the device is
-	// stalled. Its state says that it is incomplete, and it can be resumed until another one is
-	// begun. FAILED_PRECONDITION if it neither runs nor is paused; NOT_FOUND as GetScrub.
+	// Ends a scrub that runs, is paused or was interrupted. It answers within a second, even while
+	// the device is stalled. Its state says that it is incomplete, and it can be resumed.
+	// FAILED_PRECONDITION if it is none of the three; NOT_FOUND as GetScrub.
 	CancelScrub(context.Context, *CancelScrubRequest) (*CancelScrubResponse, error)
-	// Changes the limit of the scrub that runs or is paused, durably; in force within a second.
-	// NOT_FOUND or FAILED_PRECONDITION if there is none.
+	// Changes the limit of the latest scrub, durably; if it runs, in force within a second.
+	// FAILED_PRECONDITION if it has finished or failed; NOT_FOUND if there never was one.
 	SetScrubLimit(context.Context, *SetScrubLimitRequest) (*SetScrubLimitResponse, error)
 	// The bad blocks that a scrub, or a read or reclaim while it lasted, has met, in the order in
 	// which they were met. A list can be walked while the scrub goes on: what is found later comes
