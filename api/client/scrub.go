@@ -145,8 +145,8 @@ func (c *Client) ResumeScrub(ctx context.Context, id string) (*Scrub, error) {
 	})
 }
 
-// CancelScrub ends a scrub that runs or is paused, incomplete; IsPrecondition holds for the error if it is
-// neither. The id is as in ScrubStatus.
+// CancelScrub ends a scrub that runs, is paused or was interrupted, incomplete; IsPrecondition holds for the
+// error if it is none of them. The id is as in ScrubStatus.
 func (c *Client) CancelScrub(ctx context.Context, id string) (*Scrub, error) {
 	return c.turnScrub(ctx, id, scrubCancelled, func() (*Scrub, error) {
 		r, err := c.maintenance.CancelScrub(ctx, &shinglev1.CancelScrubRequest{ScrubId: id})
@@ -170,8 +170,8 @@ func (c *Client) turnScrub(ctx context.Context, id string, to shinglev1.ScrubSta
 	return s, err
 }
 
-// SetScrubLimit changes the most bytes that the scrub which runs or is paused reads in a second; 0: no
-// limit.
+// SetScrubLimit changes the most bytes that the latest scrub reads in a second; 0: no limit. IsPrecondition
+// holds for the error if it is over.
 func (c *Client) SetScrubLimit(ctx context.Context, bytesPerSecond uint64) (*Scrub, error) {
 	return again(ctx, c, func() (*Scrub, error) {
 		r, err := c.maintenance.SetScrubLimit(ctx, &shinglev1.SetScrubLimitRequest{LimitBytesPerSecond: bytesPerSecond})

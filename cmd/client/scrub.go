@@ -159,15 +159,15 @@ func (a *app) scrubPauseCommand() *cobra.Command {
 func (a *app) scrubCancelCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cancel [ID]",
-		Short: "end a scrub that runs or is paused",
-		Long:  "cancel ends a scrub that runs or is paused. It is incomplete then; resume goes on with it.",
+		Short: "end a scrub before its end",
+		Long:  "cancel ends a scrub that runs, is paused or was interrupted. It is incomplete; resume goes on with it.",
 		Args:  usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := a.c.CancelScrub(cmd.Context(), scrubID(args))
 			if err != nil {
 				return err
 			}
-			return a.scrubDone(s, "scrub cancelled at %s %% of %s", scrubPercent(s), size(s.GetTotalBytes()))
+			return a.scrubDone(s, "scrub cancelled, incomplete, at %s %% of %s; `client scrub resume` goes on", scrubPercent(s), size(s.GetTotalBytes()))
 		},
 	}
 }
@@ -176,8 +176,8 @@ func (a *app) scrubLimitCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "limit [SIZE]",
 		Short: "show or change how much the scrub may read a second",
-		Long: `limit changes the most bytes that the scrub which runs or is paused reads from the device in a
-second, at once and for as long as it lasts: whole bytes, or a number with K, M, G, T (powers of
+		Long: `limit changes the most bytes that the latest scrub reads from the device in a second, at once and for
+as long as it lasts: whole bytes, or a number with K, M, G, T (powers of
 1024); 0 is no limit. Without a size it says what the limit is.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {

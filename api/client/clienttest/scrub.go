@@ -155,7 +155,7 @@ func (s *Server) ResumeScrub(_ context.Context, r *shinglev1.ResumeScrubRequest)
 // CancelScrub implements the RPC.
 func (s *Server) CancelScrub(_ context.Context, r *shinglev1.CancelScrubRequest) (*shinglev1.CancelScrubResponse, error) {
 	now, err := s.turn(r.GetScrubId(), shinglev1.ScrubState_SCRUB_STATE_CANCELLED, shinglev1.ScrubState_SCRUB_STATE_RUNNING,
-		shinglev1.ScrubState_SCRUB_STATE_PAUSED)
+		shinglev1.ScrubState_SCRUB_STATE_PAUSED, shinglev1.ScrubState_SCRUB_STATE_INTERRUPTED)
 	return &shinglev1.CancelScrubResponse{Scrub: now}, err
 }
 
