@@ -250,8 +250,9 @@ func notRunning(op string, id uint64, state scrub.State) error {
 	return errdefs.New(errdefs.Precondition, errdefs.ReasonPrecondition, op, scrubObject(id), fmt.Sprintf("scrub %d is %s", id, stateWord(state)))
 }
 
-// ResumeScrub goes on with a scrub that was paused, interrupted or cancelled, where it stopped. NotFound;
-// Precondition if it is not one of these; AlreadyExists/SCRUB_RUNNING if another one runs or is paused.
+// ResumeScrub goes on with the latest scrub, if it was paused, interrupted or cancelled, where it stopped.
+// NotFound; Precondition if it is none of these, or not the latest; AlreadyExists/SCRUB_RUNNING if another
+// one runs or is paused.
 func (e *Engine) ResumeScrub(ctx context.Context, id string) (Scrub, error) {
 	const op = "engine.ResumeScrub"
 	done, err := e.takeScrubs(ctx, op)
@@ -264,8 +265,13 @@ func (e *Engine) ResumeScrub(ctx context.Context, id string) (Scrub, error) {
 		return Scrub{}, err
 	}
 	cur, state, _ := e.currentScrub()
-	if cur.ID != rec.ID && (state == scrub.Running || state == scrub.Paused) {
+	switch {
+	case cur.ID == rec.ID:
+	case state == scrub.Running || state == scrub.Paused:
 		return Scrub{}, errdefs.New(errdefs.AlreadyExists, errdefs.ReasonScrubRunning, op, scrubObject(cur.ID), fmt.Sprintf("scrub %d is %s", cur.ID, stateWord(state)))
+	default: // that one has looked at more, and a restart finds the latest only
+		return Scrub{}, errdefs.New(errdefs.Precondition, errdefs.ReasonPrecondition, op, scrubObject(rec.ID),
+			fmt.Sprintf("scrub %d has begun since, and only the latest can be resumed", cur.ID))
 	}
 	switch scrub.State(rec.State) {
 	case scrub.Paused, scrub.Interrupted, scrub.Cancelled:

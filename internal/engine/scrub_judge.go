@@ -96,6 +96,9 @@ func (s *scrubSpace) judge(at extent.Addr, want, got uint32, cause error, others
 		if err != nil {
 			e.o.Logger.Warn("it is not known who refers to a bad block", "address", uint64(at), "error", err)
 		}
+		if err == nil && allDeleted(tx, refs) {
+			f.Outcome = scrub.Gone // what has not come back yet is its space
+		}
 		files := map[uint64]bool{}
 		for _, ref := range refs {
 			if files[ref.File] {
@@ -130,7 +133,7 @@ func (s *scrubSpace) judge(at extent.Addr, want, got uint32, cause error, others
 	hangs := pieceBytes(piece, block)
 	f.Offset, f.Length = hangs.Off, hangs.Len()
 	switch file := (&file{id: f.FileID}); {
-	case others: // who met it has said so
+	case others, f.Outcome == scrub.Gone: // who met it has said so; nobody misses it
 	case s.said.Add(1) > maxConditions: // of a whole zone that is lost, a part is enough; findings has all
 	case cause != nil:
 		_ = e.readFailed(file, piece, block, cause)
@@ -138,6 +141,17 @@ func (s *scrubSpace) judge(at extent.Addr, want, got uint32, cause error, others
 		_ = e.corruption(file, piece, block, want, got)
 	}
 	return f, scrub.Bad
+}
+
+// allDeleted reports whether everybody who refers to a block is a file that has been deleted. A clone
+// that is being made looks like one too, but has a source.
+func allDeleted(tx *store.Tx, refs []store.FileExtent) bool {
+	for _, ref := range refs {
+		if kind, _, err := tx.Orphan(ref.File); err != nil || kind != store.OrphanDeleted {
+			return false
+		}
+	}
+	return len(refs) > 0
 }
 
 // pieceAt returns the piece of a mapping that uses the block at a.
