@@ -108,11 +108,14 @@ func (r *run) checkScrub(o *op, shown []engine.Scrub, found []engine.ScrubFindin
 	}
 	met := map[uint64]bool{}
 	for _, f := range found {
+		if f.Object != "" { // a label has no address
+			continue
+		}
 		unlucky := f.Unreadable && within(r.shaky, int(f.Zone), f.ZoneOffset)
-		if f.Object == "" && !within(r.taints, int(f.Zone), f.ZoneOffset) && !unlucky {
+		if !within(r.taints, int(f.Zone), f.ZoneOffset) && !unlucky {
 			r.failf("%v: a good block is called bad: %+v", o, f)
 		}
-		if f.Object == "" && met[f.Address] {
+		if met[f.Address] {
 			r.failf("%v: found twice: %+v", o, f)
 		}
 		met[f.Address] = true
