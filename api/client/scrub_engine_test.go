@@ -26,7 +26,7 @@ func TestScrubSurvivesPowerCuts(t *testing.T) {
 		must(t, r.dev.Corrupt(int(z.GetZone()), int64(z.GetOffset())+4096+7, 1))
 		bad++
 	}
-	begun, err := c.StartScrub(t.Context(), client.ScrubOptions{Limit: 24 << 20})
+	begun, err := c.StartScrub(t.Context(), client.ScrubOptions{Limit: 8 << 20})
 	must(t, err)
 	done := uint64(0)
 	for cuts := 0; ; {
@@ -45,7 +45,7 @@ func TestScrubSurvivesPowerCuts(t *testing.T) {
 		}
 		done = s.GetDoneBytes()
 		if s.GetState() == shinglev1.ScrubState_SCRUB_STATE_FINISHED {
-			if cuts != 3 || done != s.GetTotalBytes() || s.GetFindings() != uint64(bad) || s.GetCounters().GetCsumErrors() != uint64(bad) {
+			if cuts < 2 || done != s.GetTotalBytes() || s.GetFindings() != uint64(bad) || s.GetCounters().GetCsumErrors() != uint64(bad) {
 				t.Errorf("%d bad blocks and %d cuts, and it ends as %v", bad, cuts, s)
 			}
 			break
