@@ -124,6 +124,14 @@ func enumWord(name, prefix string) string {
 	return strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, prefix), "_", "-"))
 }
 
+// count is a number of things of which what is one.
+func count(n uint64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
 // moment returns a time for JSON; nil if it is not set.
 func moment(t *timestamppb.Timestamp) *time.Time {
 	if t == nil {

@@ -81,7 +81,7 @@ A limit is bytes a second that are read from the device: whole bytes, or a numbe
 			s, err := a.c.StartScrub(cmd.Context(), o)
 			switch {
 			case client.IsScrubRunning(err):
-				return fmt.Errorf("%s; see `client scrub status`, and to end it `client scrub cancel`", a.sentence(err))
+				return fmt.Errorf("%s; see `client scrub status`; `client scrub cancel` ends it", a.sentence(err))
 			case err != nil:
 				return err
 			case foreground:
@@ -177,8 +177,8 @@ func (a *app) scrubLimitCommand() *cobra.Command {
 		Use:   "limit [SIZE]",
 		Short: "show or change how much the scrub may read a second",
 		Long: `limit changes the most bytes that the latest scrub reads from the device in a second, at once and for
-as long as it lasts: whole bytes, or a number with K, M, G, T (powers of
-1024); 0 is no limit. Without a size it says what the limit is.`,
+as long as it lasts: whole bytes, or a number with K, M, G, T (powers of 1024); 0 is no limit. Without
+a size it says what the limit is.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			var s *client.Scrub
@@ -276,7 +276,7 @@ func scrubVerdict(s *client.Scrub) error {
 	switch s.GetState() {
 	case scrubFinished:
 		if n := s.GetCounters().GetUncorrectableErrors(); n > 0 {
-			return &statusError{exitUncorrectable, fmt.Errorf("%d uncorrectable errors; see `client scrub findings`", n)}
+			return &statusError{exitUncorrectable, fmt.Errorf("%s; see `client scrub findings %s`", count(n, "uncorrectable error"), s.GetScrubId())}
 		}
 		return nil
 	case shinglev1.ScrubState_SCRUB_STATE_FAILED:

@@ -104,7 +104,7 @@ func findingText(j findingJSON) string {
 	}
 	text += ": " + outcome
 	if j.Others > 0 {
-		text += fmt.Sprintf("; shared with %d other files", j.Others)
+		text += "; shared with " + count(uint64(j.Others), "other file")
 	}
 	return text
 }

@@ -209,7 +209,7 @@ func scrubText(s *client.Scrub, store string, raw bool, now time.Time) string {
 		line("Incomplete", "there was no memory for %d reads", n)
 	}
 	if n := s.GetFindings(); n > 0 {
-		line("Findings", "%d; see `client scrub findings`", n)
+		line("Findings", "%d; see `client scrub findings %s`", n, s.GetScrubId())
 	}
 	return b.String()
 }

@@ -67,7 +67,7 @@ func scrubFindings() []*shinglev1.Corruption {
 			ExpectedCrc32C: 0x12345678, ActualCrc32C: 0xabc, Outcome: shinglev1.CorruptionOutcome_CORRUPTION_OUTCOME_UNCORRECTABLE,
 			Time: timestamppb.New(time.Unix(1_000_000_000, 0)), OtherReferences: 2},
 		{Name: "docs/a", FileId: 7, Length: 131072, Address: 1<<30 + 4096, Zone: &shinglev1.ZoneRef{Device: "0", Zone: 17, Offset: 16384},
-			ExpectedCrc32C: 1, Unreadable: true, Outcome: shinglev1.CorruptionOutcome_CORRUPTION_OUTCOME_REPAIRED},
+			ExpectedCrc32C: 1, Unreadable: true, Outcome: shinglev1.CorruptionOutcome_CORRUPTION_OUTCOME_REPAIRED, OtherReferences: 1},
 		{Length: 4096, Address: 5, Zone: &shinglev1.ZoneRef{Device: "0"}, Outcome: shinglev1.CorruptionOutcome_CORRUPTION_OUTCOME_GONE},
 		{Object: "devices/0/label", Zone: &shinglev1.ZoneRef{Device: "0", Zone: 1, Offset: 4096}, ExpectedCrc32C: 2, ActualCrc32C: 3,
 			Outcome: shinglev1.CorruptionOutcome_CORRUPTION_OUTCOME_NOT_REPAIRED_READ_ONLY},
@@ -120,7 +120,8 @@ func TestScrubForeground(t *testing.T) {
 		message  string
 	}{
 		{scrubFinished, &shinglev1.ScrubCounters{CsumErrors: 2, CorrectedErrors: 2}, "", exitOK, "^$"},
-		{scrubFinished, &shinglev1.ScrubCounters{CsumErrors: 2, UncorrectableErrors: 2}, "", exitUncorrectable, "^client: 2 uncorrectable errors; see `client scrub findings`\n$"},
+		{scrubFinished, &shinglev1.ScrubCounters{CsumErrors: 2, UncorrectableErrors: 2}, "", exitUncorrectable, "^client: 2 uncorrectable errors; see `client scrub findings scrub-1`\n$"},
+		{scrubFinished, &shinglev1.ScrubCounters{CsumErrors: 1, UncorrectableErrors: 1}, "", exitUncorrectable, "^client: 1 uncorrectable error; see"},
 		{scrubPaused, nil, "", exitError, "^client: the scrub is paused, incomplete; `client scrub resume` goes on with it\n$"},
 		{scrubCancelled, nil, "", exitError, "is cancelled, incomplete"},
 		{scrubInterrupted, nil, "zone 17: medium error", exitError, "is interrupted, incomplete: zone 17: medium error; `client scrub resume`"},
