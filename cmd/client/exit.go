@@ -167,8 +167,16 @@ func (a *app) sentence(err error) string {
 		return prefix + "no such file or directory in the store"
 	case e.Code == codes.DataLoss && e.Corruption() != nil:
 		c := e.Corruption()
-		return prefix + fmt.Sprintf("%q is damaged: %s at offset %d fail their checksum (device %s, zone %d); "+
-			"the bytes before are good", c.GetName(), size(c.GetLength()), c.GetOffset(), c.GetZone().GetDevice(), c.GetZone().GetZone())
+		what := fmt.Sprintf("%q is", c.GetName())
+		if prefix == c.GetName()+": " { // named once is enough
+			what = "is"
+		}
+		s := prefix + fmt.Sprintf("%s damaged: %s at offset %d fail their checksum (device %s, zone %d)",
+			what, size(c.GetLength()), c.GetOffset(), c.GetZone().GetDevice(), c.GetZone().GetZone())
+		if c.GetOffset() > 0 {
+			s += "; the bytes before are good"
+		}
+		return s
 	case e.Code == codes.ResourceExhausted && e.Usage() != nil:
 		u := e.Usage()
 		return prefix + fmt.Sprintf("%s (%s): %s free, %s come back by reclaim", e.Message, e.Reason,

@@ -105,7 +105,7 @@ func TestGetKeepsTheOldFile(t *testing.T) {
 	}{
 		{"data loss", clienttest.Errorf(codes.DataLoss, "CORRUPTION", nil, "bad", &shinglev1.Corruption{
 			Name: "a", Offset: 65536, Length: 4096, Zone: &shinglev1.ZoneRef{Device: "0", Zone: 17},
-		}), exitDataLoss, `"a" is damaged: 4.00 KiB at offset 65536 .*zone 17`},
+		}), exitDataLoss, `^client: a: is damaged: 4.00 KiB at offset 65536 .*zone 17.*; the bytes before are good\n$`},
 		{"device", clienttest.Errorf(codes.Internal, "DEVICE_IO", nil, "the device failed"), exitError, "the device failed"},
 		{"gone", status.Error(codes.NotFound, "gone"), exitNotFound, "a: no such file"},
 	} {

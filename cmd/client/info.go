@@ -166,7 +166,11 @@ func infoText(w io.Writer, j infoJSON) error {
 		line("conditions", "none: healthy")
 	}
 	for _, c := range j.Conditions {
-		text := fmt.Sprintf("%s %s: %s", c.Reason, c.Object, c.Message)
+		message := c.Message
+		for _, name := range []string{c.Object, strings.TrimPrefix(c.Object, "files/")} { // named once is enough
+			message = strings.TrimPrefix(message, name+": ")
+		}
+		text := fmt.Sprintf("%s %s: %s", c.Reason, c.Object, message)
 		if c.Advice != "" {
 			text += "; " + c.Advice
 		}

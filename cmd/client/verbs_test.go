@@ -59,6 +59,9 @@ func fill(s *clienttest.Server) {
 	s.Conditions = []*shinglev1.Condition{{
 		Reason: "ZONE_QUARANTINED", Severity: shinglev1.Severity_SEVERITY_ERROR, Object: "devices/0/zones/7",
 		Message: "the zone is offline", Advice: "replace the drive", Since: timestamppb.New(time.Unix(1e9, 0)),
+	}, {
+		Reason: "CORRUPTION", Severity: shinglev1.Severity_SEVERITY_ERROR, Object: "files/docs/a",
+		Message: "docs/a: range [0, +4096): does not match its checksum",
 	}}
 	s.Counters = map[string]uint64{"commits": 9, "alloc_block_groups_examined": 1234567}
 	s.Zones = []*shinglev1.Zone{
