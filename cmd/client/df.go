@@ -68,12 +68,14 @@ func (a *app) dfCommand() *cobra.Command {
 		Use:   "df",
 		Short: "show how full the store is",
 		Long: `df shows where the space is: total = used + free + unusable + reserved + quarantined.
+How much can be written counts on data that does not compress, in pieces of 4 KiB, which the
+metadata has to have room for; of larger ones it is more, up to what is free or unusable.
 Unusable is dead, was never written (tails) or was lost in failed writes, and comes back when its
-zone is reset, for which live data in the same zone has to be moved: see reclaim. Reserved is promised to received
-bytes; quarantined lies in zones that have failed. Dirty is received and not yet durable.
-Logical is the sum of the files' sizes, holes included, stored what is kept of it. Where there are
-block groups of several classes or on zones of both kinds, each has a line, the relocation reserve
-counted in.`,
+zone is reset, for which live data in the same zone has to be moved: see reclaim. Reserved is
+promised to received bytes; quarantined lies in zones that have failed. Dirty is received and not
+yet durable. Logical is the sum of the files' sizes, holes included, stored what is kept of it.
+Where there are block groups of several classes or on zones of both kinds, each has a line, the
+relocation reserve counted in.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			u, err := a.c.Usage(cmd.Context())
@@ -107,7 +109,7 @@ func dfText(w io.Writer, j usageJSON) error {
 		{"space", ">size", ">share", ""},
 		{"total", size(j.Total), "", note(j.Raw, "raw")},
 		{"used", size(j.Used), share(j.Used), ""},
-		{"free", size(j.Free), share(j.Free), note(j.Writable, "can be written, reclaim included")},
+		{"free", size(j.Free), share(j.Free), note(j.Writable, "or more can be written, reclaim included")},
 		{"unusable", size(j.Unusable), share(j.Unusable), note(j.Reclaimable, "back without moving anything")},
 		{"  dead", size(j.Dead), share(j.Dead), note(j.Relocatable, "back when live data is moved")},
 		{"  tails", size(j.Tails), share(j.Tails), note(j.Stuck, "stuck behind bad blocks")},
