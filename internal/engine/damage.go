@@ -34,7 +34,7 @@ func (e *Engine) dataLoss(d *CorruptionDetail, reason errdefs.Reason, msg string
 	e.cond.set(Condition{
 		Reason: "CORRUPTION", Severity: Error, Object: "files/" + d.Name, Since: e.o.Now(),
 		Message: d.Name + ": " + msg,
-		Advice:  "restore the range from another source; rewriting or deleting it ends the error",
+		Advice:  "restore the range from another source: reads fail until it is rewritten or deleted; this stays listed until the engine is started again",
 	})
 	return &errdefs.Error{
 		Kind: errdefs.Corruption, Reason: reason, Op: "engine.Read", Object: "file " + strconv.Quote(d.Name),

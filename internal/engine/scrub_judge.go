@@ -237,11 +237,13 @@ func (s *scrubSpace) recordFinding(d store.DamagedRecord) scrub.Finding {
 // bad says that something is bad that is no block of data.
 func (s *scrubSpace) bad(object, what string, cause error) {
 	s.e.count.corruptions.Add(1)
-	s.e.o.Logger.Error("a scrub met damage", "object", object, "detail", what, "error", cause)
+	log := []any{"object", object, "detail", what}
 	msg := object + ": " + what
 	if cause != nil {
+		log = append(log, "error", cause)
 		msg = fmt.Sprintf("%s cannot be read: %s", object, errdefs.Sentence(cause))
 	}
+	s.e.o.Logger.Error("a scrub met damage", log...)
 	s.e.cond.set(Condition{
 		Reason: "CORRUPTION", Severity: Error, Object: object, Since: s.e.o.Now(), Message: msg,
 		Advice: "run `engine check` for what hangs on it",
