@@ -107,8 +107,9 @@ func (a *app) scrubResumeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume [ID]",
 		Short: "go on with a scrub that was paused, cancelled or interrupted",
-		Long: `resume goes on with a scrub where it stopped: the last one, or the one with the id. With -B it waits
-for its end as start -B does. Exit status 2: there is nothing to resume.`,
+		Long: `resume goes on with the latest scrub where it stopped; with an id only if that is the latest, for an
+older one cannot be resumed. With -B it waits for its end as start -B does. Exit status 2: there is
+nothing to resume.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := a.c.ResumeScrub(cmd.Context(), scrubID(args))
@@ -145,7 +146,9 @@ func (a *app) scrubPauseCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "pause [ID]",
 		Short: "stop the scrub that runs, to go on with later",
-		Args:  usageArgs(cobra.MaximumNArgs(1)),
+		Long: `pause stops the scrub that runs. It stays paused when the engine is started again, until resume goes on
+with it or cancel ends it; until then none else begins.`,
+		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := a.c.PauseScrub(cmd.Context(), scrubID(args))
 			if err != nil {
@@ -160,7 +163,7 @@ func (a *app) scrubCancelCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cancel [ID]",
 		Short: "end a scrub before its end",
-		Long:  "cancel ends a scrub that runs, is paused or was interrupted. It is incomplete; resume goes on with it.",
+		Long:  "cancel ends the latest scrub, if it runs, is paused or was interrupted. It is incomplete; resume goes on with it.",
 		Args:  usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := a.c.CancelScrub(cmd.Context(), scrubID(args))
