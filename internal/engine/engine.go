@@ -204,6 +204,7 @@ func (e *Engine) Close(ctx context.Context) error {
 		e.Draining()
 		_, err = e.Sync(ctx, nil, nil)
 		close(e.stop)
+		e.scrubs.turn <- struct{}{} // for good: a scrub that is being begun begins before the wait
 		e.wg.Wait()
 		if err != nil {
 			close(e.halt) // what could not be synced must not be waited for
