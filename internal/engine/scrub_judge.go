@@ -36,12 +36,11 @@ func keyOf(f *scrub.Finding) foundKey {
 // that none is counted twice.
 const maxKnown = 64 << 10
 
-// claim reports whether the finding is a new one; then it is not new any more. others: it is not the
-// scrub's own.
-func (s *scrubSpace) claim(k foundKey, others bool) bool {
+// claim reports whether the finding is a new one; then it is not new any more.
+func (s *scrubSpace) claim(k foundKey) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.mu.known[k]; ok || others && len(s.mu.known) >= maxKnown {
+	if _, ok := s.mu.known[k]; ok {
 		return false
 	}
 	if len(s.mu.known) < maxKnown {
@@ -73,7 +72,8 @@ func (s *scrubSpace) Judge(at int64, want, got uint32, err error) (scrub.Finding
 // mostSharing bounds the references to a bad block that are counted.
 const mostSharing = 1000
 
-// judge looks again whether the block is what was looked up, and if so who refers to it.
+// judge looks again whether the block is what was looked up, and if so who refers to it. others: it is not
+// the scrub's own, and is not claimed.
 func (s *scrubSpace) judge(at extent.Addr, want, got uint32, cause error, others bool) (f scrub.Finding, v scrub.Verdict) {
 	e := s.e
 	slot, off := e.split(at)
@@ -122,7 +122,7 @@ func (s *scrubSpace) judge(at extent.Addr, want, got uint32, cause error, others
 	if err != nil || v == scrub.Moved {
 		return f, scrub.Moved
 	}
-	if !s.claim(keyOf(&f), others) {
+	if !others && !s.claim(keyOf(&f)) { // others' are claimed when Met can have them
 		return f, scrub.Known
 	}
 	if !found {
@@ -177,11 +177,32 @@ func (e *Engine) scrubMet(at extent.Addr, want, got uint32, cause error) {
 	if slot, _ := e.split(at); s.rec.Scope == scopeGroup && slot != s.rec.Slot {
 		return
 	}
-	if f, v := s.judge(at, want, got, cause, true); v == scrub.Bad {
-		s.mu.Lock()
-		s.mu.met = append(s.mu.met, f)
-		s.mu.Unlock()
+	if !s.wants(foundKey{addr: uint64(at)}) {
+		return
 	}
+	f, v := s.judge(at, want, got, cause, true)
+	if v != scrub.Bad || cause != nil && s.Alive() != nil { // of a device that is gone no block is bad
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// Together: who passes over the block as known may be the last to look for what was met.
+	if k := keyOf(&f); s.wantsLocked(k) {
+		s.mu.known[k] = struct{}{}
+		s.mu.met = append(s.mu.met, f)
+	}
+}
+
+// wants reports whether the scrub takes a finding of others.
+func (s *scrubSpace) wants(k foundKey) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wantsLocked(k)
+}
+
+func (s *scrubSpace) wantsLocked(k foundKey) bool {
+	_, ok := s.mu.known[k]
+	return !ok && len(s.mu.known) < maxKnown
 }
 
 // Met implements scrub.Space.

@@ -129,7 +129,7 @@ func (s *scrubSpace) Scan(bucket string, key []byte) (out scrub.Scan, err error)
 	out = scrub.Scan{Records: scan.Records, Bytes: scan.Bytes, Bucket: scan.Bucket, Key: scan.Key}
 	for _, d := range scan.Damaged {
 		f := s.recordFinding(d)
-		s.claim(keyOf(&f), false)
+		s.claim(keyOf(&f))
 		out.Damaged = append(out.Damaged, f)
 	}
 	return out, nil
@@ -168,7 +168,7 @@ func (s *scrubSpace) Look(at, end, room int64) (out scrub.Look, err error) {
 	e.scrubs.lookups.Add(look.ExtentLookups)
 	e.scrubs.sumLookups.Add(look.SumLookups)
 	for _, d := range look.Damaged {
-		if f := s.recordFinding(d); s.claim(keyOf(&f), false) {
+		if f := s.recordFinding(d); s.claim(keyOf(&f)) {
 			out.Damaged = append(out.Damaged, f)
 		}
 	}
