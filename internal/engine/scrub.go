@@ -114,6 +114,9 @@ func (e *Engine) scrubRecord(op, id string) (store.Scrub, error) {
 	if errdefs.Is(err, errdefs.NotFound) {
 		err = noScrub(op, id)
 	}
+	if cur, _, _ := e.currentScrub(); rec.ID < cur.ID && scrub.State(rec.State) == scrub.Running {
+		rec.State, rec.Error = uint8(scrub.Interrupted), "its end could not be recorded" // one runs at a time
+	}
 	return rec, err
 }
 
@@ -221,8 +224,11 @@ func (e *Engine) stopScrub(ctx context.Context, op, id string, why *stopScrub) (
 	if err != nil {
 		return Scrub{}, err
 	}
-	cur, _, run := e.currentScrub()
-	switch state := scrub.State(rec.State); {
+	cur, state, run := e.currentScrub()
+	if rec.ID != cur.ID {
+		state = scrub.State(rec.State)
+	}
+	switch {
 	case run != nil && run.id == rec.ID:
 		run.cancel(why)
 		select {

@@ -81,6 +81,7 @@ func (e *Engine) recordScrub(ctx context.Context, rec *store.Scrub, change func(
 		} else if out, err = tx.Scrub(rec.ID); err != nil {
 			return err
 		}
+		e.scrubs.endUnrecorded(&out)
 		if change != nil {
 			change(&out)
 		}
@@ -101,6 +102,16 @@ func (e *Engine) recordScrub(ctx context.Context, rec *store.Scrub, change func(
 		m.rec, m.order, m.state, m.err = out, order, 0, ""
 	}
 	return nil
+}
+
+// endUnrecorded makes of a record that says running, because the end of its run could not be recorded,
+// what it would say.
+func (s *scrubs) endUnrecorded(rec *store.Scrub) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.state != 0 && s.mu.rec.ID == rec.ID {
+		rec.State, rec.Error = uint8(s.mu.state), s.mu.err
+	}
 }
 
 // dropScrubs deletes the scrubs that are too old to be kept, in bounded transactions.

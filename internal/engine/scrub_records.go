@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -185,7 +186,9 @@ func (e *Engine) describeScrub(rec store.Scrub) Scrub {
 		s.Rate = int64(float64(s.Done) / s.Active.Seconds())
 	}
 	if s.Rate > 0 && s.State == scrub.Running {
-		s.ETA = time.Duration(float64(s.Total-s.Done) / float64(s.Rate) * float64(time.Second))
+		if ns := float64(s.Total-s.Done) / float64(s.Rate) * float64(time.Second); ns < math.MaxInt64 {
+			s.ETA = time.Duration(ns)
+		}
 	}
 	return s
 }
