@@ -212,7 +212,7 @@ func TestScrubStartInterrupted(t *testing.T) {
 	}
 	s.Faults.Call = nil
 	cli(t, s.Addr, "", "scrub", "cancel").ok(t)
-	cli(t, s.Addr, "", "scrub", "start", "-B", "--timeout", "200ms").failed(t, exitError, "^client: not done within the 200ms of --timeout: the scrub is cancelled")
+	cli(t, s.Addr, "", "scrub", "start", "-B", "--timeout", "600ms").failed(t, exitError, "^client: not done within the 600ms of --timeout: the scrub is cancelled")
 
 	// One that was over before counts as what it came to.
 	s.Faults.Call = func(method string) error {
@@ -225,7 +225,7 @@ func TestScrubStartInterrupted(t *testing.T) {
 		return nil
 	}
 	s.SetScrub(nil)
-	r = cli(t, s.Addr, "", "scrub", "start", "-B", "--timeout", "200ms")
+	r = cli(t, s.Addr, "", "scrub", "start", "-B", "--timeout", "600ms")
 	if r.code != exitOK || !strings.Contains(r.out, "Status:           finished\n") {
 		t.Errorf("%+v", r)
 	}
@@ -237,8 +237,8 @@ func TestScrubStartInterrupted(t *testing.T) {
 		}
 		return nil
 	}
-	cli(t, s.Addr, "", "scrub", "start", "-B", "--timeout", "200ms").failed(t, exitError,
-		"^client: not done within the 200ms of --timeout, but the scrub could not be cancelled: no such luck\n$")
+	cli(t, s.Addr, "", "scrub", "start", "-B", "--timeout", "600ms").failed(t, exitError,
+		"^client: not done within the 600ms of --timeout, but the scrub could not be cancelled: no such luck\n$")
 }
 
 func TestScrubWatch(t *testing.T) {
@@ -246,10 +246,19 @@ func TestScrubWatch(t *testing.T) {
 	follow := func(args ...string) result {
 		steps := []*shinglev1.Scrub{scrubs()["limited"], scrubs()["mended"]}
 		s.SetScrub(scrubs()["running"])
-		stop := make(chan struct{})
+		stop, begun := make(chan struct{}), make(chan struct{})
 		done := make(chan struct{})
+		s.Faults.Call = func(string) error { // called with the watch, and at its end for what the store is
+			select {
+			case <-begun:
+			default:
+				close(begun)
+			}
+			return nil
+		}
 		go func() {
 			defer close(done)
+			<-begun
 			for _, step := range steps {
 				select {
 				case <-time.After(100 * time.Millisecond):
@@ -307,7 +316,11 @@ func TestScrubExitStatus(t *testing.T) {
 		codes.FailedPrecondition: exitError, codes.Internal: exitError, codes.Unavailable: exitUnavailable,
 	} {
 		s.Faults.Call = func(string) error { return clienttest.Errorf(code, "R", nil, "no") }
-		cli(t, s.Addr, "", "scrub", "start", "--timeout", "100ms").failed(t, want, "^client: no\n$")
+		patience := "10s"
+		if code == codes.Unavailable { // it is asked again for as long
+			patience = "500ms"
+		}
+		cli(t, s.Addr, "", "scrub", "start", "--timeout", patience).failed(t, want, "^client: no\n$")
 	}
 	cli(t, "127.0.0.1:1", "", "scrub", "resume").failed(t, exitUnavailable, "no engine answers")
 	// A store that takes no changes has something to resume all the same.

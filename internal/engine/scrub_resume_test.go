@@ -157,34 +157,37 @@ func TestCancelScrubWhileReadsStall(t *testing.T) {
 		"pause":  func(e *Engine) (Scrub, error) { return e.PauseScrub(context.Background(), "") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, e := newCorrupted(t, Options{})
-			gate, met := make(chan struct{}), make(chan struct{})
-			var once sync.Once
-			c.mem.SetHook(func(op zone.Op) error {
-				if op.Kind == zone.OpRead && !op.After {
-					once.Do(func() { close(met) })
-					<-gate
+			synctest.Test(t, func(t *testing.T) {
+				c, e := newCorrupted(t, Options{})
+				gate, met := make(chan struct{}), make(chan struct{})
+				var once sync.Once
+				c.mem.SetHook(func(op zone.Op) error {
+					if op.Kind == zone.OpRead && !op.After {
+						once.Do(func() { close(met) })
+						<-gate
+					}
+					return nil
+				})
+				startScrub(t, e, ScrubRequest{Scope: ScrubScope{File: "dir/large"}})
+				<-met
+				began := time.Now()
+				s, err := stop(e)
+				if took := time.Since(began); err != nil || took > time.Second || s.State == scrub.Running {
+					t.Errorf("after %v: %+v, %v", took, s, err)
 				}
-				return nil
+				if _, err := e.ResumeScrub(context.Background(), ""); err != nil {
+					t.Fatal(err)
+				}
+				if s, err = e.GetScrub(context.Background(), ""); err != nil || s.State != scrub.Running {
+					t.Errorf("%+v, %v", s, err)
+				}
+				close(gate)
+				if s = watchScrub(t, e); s.State != scrub.Finished || errorsOf(s) > 0 || s.Skipped > 0 {
+					t.Errorf("%+v", s)
+				}
 			})
-			startScrub(t, e, ScrubRequest{Scope: ScrubScope{File: "dir/large"}})
-			<-met
-			began := time.Now()
-			s, err := stop(e)
-			if took := time.Since(began); err != nil || took > time.Second || s.State == scrub.Running {
-				t.Errorf("after %v: %+v, %v", took, s, err)
-			}
-			if _, err := e.ResumeScrub(context.Background(), ""); err != nil {
-				t.Fatal(err)
-			}
-			if s, err = e.GetScrub(context.Background(), ""); err != nil || s.State != scrub.Running {
-				t.Errorf("%+v, %v", s, err)
-			}
-			close(gate)
-			if s = watchScrub(t, e); s.State != scrub.Finished || errorsOf(s) > 0 || s.Skipped > 0 {
-				t.Errorf("%+v", s)
-			}
 		})
+
 	}
 }
 

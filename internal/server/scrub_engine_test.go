@@ -328,19 +328,19 @@ func scrubStalls(t *testing.T) (s *stored, begun *pb.Scrub, letGo func()) {
 	return s, r.Scrub, letGo
 }
 
-// TestScrubVerbs takes a scrub whose device is stalled through its states: each call answers within a
-// second all the same.
+// TestScrubVerbs takes a scrub whose device is stalled through its states: each call answers all the
+// same.
 func TestScrubVerbs(t *testing.T) {
 	s, begun, letGo := scrubStalls(t)
 	ctx, m := t.Context(), s.maintenance
 	soon := func(what string, call func(context.Context) (*pb.Scrub, error)) (*pb.Scrub, error) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		start := time.Now()
 		r, err := call(ctx)
-		if took := time.Since(start); took > time.Second {
-			t.Errorf("%s took %v", what, took)
+		if err := ctx.Err(); err != nil { // the engine's tests hold it to a second, by a clock of their own
+			t.Errorf("%s took %v", what, time.Since(start))
 		}
 		return r, err
 	}
@@ -463,17 +463,18 @@ func TestScrubWatchIsDrained(t *testing.T) {
 func TestScrubLimit(t *testing.T) {
 	s := newStore(t, small)
 	put(s, "a", 1, 4<<20)
-	begun, err := s.maintenance.StartScrub(t.Context(), &pb.StartScrubRequest{LimitBytesPerSecond: 1 << 20})
-	if err != nil || begun.Scrub.LimitBytesPerSecond != 1<<20 {
+	begun, err := s.maintenance.StartScrub(t.Context(), &pb.StartScrubRequest{LimitBytesPerSecond: 256 << 10}) // 16 s
+	if err != nil || begun.Scrub.LimitBytesPerSecond != 256<<10 {
 		t.Fatalf("%v, %v", begun, err)
 	}
+	start := time.Now()
 	time.Sleep(time.Second)
 	r, err := s.maintenance.SetScrubLimit(t.Context(), &pb.SetScrubLimitRequest{})
-	if err != nil || r.Scrub.State != scrubRunning || r.Scrub.LimitBytesPerSecond != 0 || r.Scrub.Counters.GetBytesRead() > 2<<20 {
+	if err != nil || r.Scrub.State != scrubRunning || r.Scrub.LimitBytesPerSecond != 0 || int64(r.Scrub.Counters.GetBytesRead()) > 512<<10+int64(time.Since(start).Seconds()*(256<<10)) {
 		t.Errorf("%v, %v", r, err)
 	}
-	start := time.Now()
-	if all, err := watched(s, ""); err != nil || all[len(all)-1].State != scrubFinished || time.Since(start) > 2*time.Second {
+	start = time.Now()
+	if all, err := watched(s, ""); err != nil || all[len(all)-1].State != scrubFinished || time.Since(start) > 8*time.Second {
 		t.Errorf("%v, %v after %v", all, err, time.Since(start))
 	}
 	if _, err := s.maintenance.SetScrubLimit(t.Context(), &pb.SetScrubLimitRequest{LimitBytesPerSecond: 1}); status.Code(err) != codes.FailedPrecondition && status.Code(err) != codes.NotFound {
