@@ -105,17 +105,17 @@ func (s *scrubSpace) judge(at extent.Addr, want, got uint32, cause error, others
 				continue
 			}
 			files[ref.File] = true
-			if len(files) == 1 || s.rec.Scope == scopeFile && ref.File == s.rec.FileID {
-				piece, found = pieceAt(tx, ref, at)
-				f.FileID = ref.File
+			if own := s.rec.Scope == scopeFile && ref.File == s.rec.FileID; f.File == "" || own {
+				name, _ := tx.Path(ref.File) // a deleted file has none, and is named if there is no other
+				if len(files) == 1 || name != "" {
+					piece, found = pieceAt(tx, ref, at)
+					f.FileID, f.File = ref.File, name
+				}
 			}
 		}
 		f.OtherReferences = max(0, len(files)-1)
 		if others && s.rec.Scope == scopeFile && !files[s.rec.FileID] {
 			v = scrub.Moved // none of this scrub's
-		}
-		if f.FileID != 0 {
-			f.File, _ = tx.Path(f.FileID) // a deleted file has none
 		}
 		return nil
 	})

@@ -2,10 +2,12 @@ package engine
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/shingle-store/shingle/internal/errdefs"
+	"github.com/shingle-store/shingle/internal/extent"
 	"github.com/shingle-store/shingle/internal/scrub"
 	"github.com/shingle-store/shingle/internal/store"
 	"github.com/shingle-store/shingle/internal/zone"
@@ -47,6 +49,26 @@ func TestScrubOfADeadDevice(t *testing.T) {
 	}
 	if s = watchScrub(t, e); s.State != scrub.Finished || errorsOf(s) != 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestScrubNamesAFileThatIsThere: of the files that share a bad block it names one that is not deleted.
+func TestScrubNamesAFileThatIsThere(t *testing.T) {
+	c, e := newCorrupted(t, Options{})
+	c.spoilClone(e)
+	r, err := e.OpenReader(context.Background(), ReadRequest{Ref: Ref{Name: "cloned"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	deleteFile(t, e, "cloned") // the reader keeps it
+	s := scrubAll(t, e, ScrubRequest{})
+	found := allFindings(t, e)
+	if len(found) != 1 || !strings.HasPrefix(found[0].File, "clones/") || found[0].Outcome != scrub.Uncorrectable || s.Counters.UncorrectableErrors != 1 {
+		t.Fatalf("%+v, %+v", s, found)
+	}
+	if found[0].FileID == 0 || found[0].Offset != 4*extent.BlockSize || found[0].Length != extent.BlockSize {
+		t.Errorf("%+v", found)
 	}
 }
 
