@@ -105,7 +105,7 @@ type MaintenanceServiceClient interface {
 	// UNAVAILABLE / DRAINING when the server goes down. NOT_FOUND as GetScrub.
 	WatchScrub(ctx context.Context, in *WatchScrubRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchScrubResponse], error)
 	// Stops the scrub that runs, durably, for ResumeScrub to go on with. It answers within a
-	// second, even while the device is stalled. FAILED_PRECONDITION if it does not run; NOT_FOUND
+	// second, even while device reads are stalled. FAILED_PRECONDITION if it does not run; NOT_FOUND
 	// as GetScrub.
 	PauseScrub(ctx context.Context, in *PauseScrubRequest, opts ...grpc.CallOption) (*PauseScrubResponse, error)
 	// Goes on with the latest scrub, if it is PAUSED, CANCELLED or INTERRUPTED, where it stopped: at
@@ -115,7 +115,7 @@ type MaintenanceServiceClient interface {
 	// GetScrub.
 	ResumeScrub(ctx context.Context, in *ResumeScrubRequest, opts ...grpc.CallOption) (*ResumeScrubResponse, error)
 	// Ends a scrub that runs, is paused or was interrupted. It answers within a second, even while
-	// the device is stalled. Its state says that it is incomplete, and it can be resumed.
+	// device reads are stalled. Its state says that it is incomplete, and it can be resumed.
 	// FAILED_PRECONDITION if it is none of the three; NOT_FOUND as GetScrub.
 	CancelScrub(ctx context.Context, in *CancelScrubRequest, opts ...grpc.CallOption) (*CancelScrubResponse, error)
 	// Changes the limit of the latest scrub, durably; if it runs, in force within a second.
@@ -343,7 +343,7 @@ type MaintenanceServiceServer interface {
 	// UNAVAILABLE / DRAINING when the server goes down. NOT_FOUND as GetScrub.
 	WatchScrub(*WatchScrubRequest, grpc.ServerStreamingServer[WatchScrubResponse]) error
 	// Stops the scrub that runs, durably, for ResumeScrub to go on with. It answers within a
-	// second, even while the device is stalled. FAILED_PRECONDITION if it does not run; NOT_FOUND
+	// second, even while device reads are stalled. FAILED_PRECONDITION if it does not run; NOT_FOUND
 	// as GetScrub.
 	PauseScrub(context.Context, *PauseScrubRequest) (*PauseScrubResponse, error)
 	// Goes on with the latest scrub, if it is PAUSED, CANCELLED or INTERRUPTED, where it stopped: at
@@ -353,7 +353,7 @@ type MaintenanceServiceServer interface {
 	// GetScrub.
 	ResumeScrub(context.Context, *ResumeScrubRequest) (*ResumeScrubResponse, error)
 	// Ends a scrub that runs, is paused or was interrupted. It answers within a second, even while
-	// the device is stalled. Its state says that it is incomplete, and it can be resumed.
+	// device reads are stalled. Its state says that it is incomplete, and it can be resumed.
 	// FAILED_PRECONDITION if it is none of the three; NOT_FOUND as GetScrub.
 	CancelScrub(context.Context, *CancelScrubRequest) (*CancelScrubResponse, error)
 	// Changes the limit of the latest scrub, durably; if it runs, in force within a second.
