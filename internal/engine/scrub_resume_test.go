@@ -175,8 +175,12 @@ func TestCancelScrubWhileReadsStall(t *testing.T) {
 				if took := time.Since(began); err != nil || took > time.Second || s.State == scrub.Running {
 					t.Errorf("after %v: %+v, %v", took, s, err)
 				}
+				began = time.Now()
 				if _, err := e.ResumeScrub(context.Background(), ""); err != nil {
 					t.Fatal(err)
+				}
+				if _, err := e.SetScrubLimit(context.Background(), 1<<30); err != nil || time.Since(began) > time.Second {
+					t.Errorf("after %v: %v", time.Since(began), err)
 				}
 				if s, err = e.GetScrub(context.Background(), ""); err != nil || s.State != scrub.Running {
 					t.Errorf("%+v, %v", s, err)
