@@ -342,11 +342,18 @@ func (c *client) planRead(ch *Choices, name string, size int) *op {
 }
 
 // planMakeSure reads a file that a truncate or punch was to change which did not wait for the answer:
-// it has happened or not, as a whole.
+// it has happened or not, as a whole. That it is read does not make it durable: what it stands on may
+// be data that cannot be stored, which its answer would have said. So it is synced too.
 func (c *client) planMakeSure(cut *op) *op {
 	o := &op{what: "make sure of", name: cut.name}
 	m, l := c.files[cut.name], c.r.life
-	o.run = func(ctx context.Context) error { return c.read(ctx, o, l, nil, false) }
+	o.run = func(ctx context.Context) error {
+		if err := c.read(ctx, o, l, nil, false); err != nil {
+			return err
+		}
+		_, err := l.e.Sync(ctx, []string{o.name}, nil)
+		return err
+	}
 	o.after = func(error) {
 		if !c.took(o, false, 0) {
 			if m.bad {
