@@ -33,6 +33,7 @@ type scrubMachine struct {
 // and goes on: at the end it has found each bad block that was bad at its start and still is, once, and
 // nothing that is not bad; its progress adds up.
 func TestScrubAgainstModel(t *testing.T) {
+	alone(t)
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
 		n := "25"
 		if testing.Short() {

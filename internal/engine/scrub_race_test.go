@@ -33,7 +33,10 @@ func TestScrubRaces(t *testing.T) {
 			bad[uint64(x.Addr)+uint64(i)*extent.BlockSize] = name
 		}
 		steps := 100
-		if testing.Short() {
+		switch {
+		case raceEnabled && testing.Short():
+			steps = 10
+		case testing.Short():
 			steps = 30
 		}
 		var writers, others sync.WaitGroup

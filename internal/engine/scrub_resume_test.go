@@ -198,6 +198,7 @@ func TestCancelScrubWhileReadsStall(t *testing.T) {
 // TestScrubLimitOfTheStore holds 8 MiB/s within 20 % over 5 s, changes within a second, and holds on over
 // a restart.
 func TestScrubLimitOfTheStore(t *testing.T) {
+	alone(t)
 	synctest.Test(t, func(t *testing.T) {
 		g := zone.Geometry{Dialect: zone.ZNS, ZoneSize: 8 << 20, ZoneCapacity: 8 << 20, Zones: 24, MaxOpen: 6, MaxActive: 8}
 		codec := extent.CodecNone
