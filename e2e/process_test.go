@@ -5,12 +5,16 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -55,7 +59,7 @@ func (r *record) String() string {
 // newStore returns a store in an empty folder, not started yet.
 func newStore(t testing.TB, args ...string) *store {
 	t.Helper()
-	s := &store{t: t, data: filepath.Join(t.TempDir(), "data"), args: args, addr: "127.0.0.1:0", log: &record{}}
+	s := &store{t: t, data: filepath.Join(t.TempDir(), "data"), args: args, addr: freeAddress(t), log: &record{}}
 	t.Cleanup(func() {
 		if s.cmd != nil {
 			s.kill()
@@ -65,6 +69,26 @@ func newStore(t testing.TB, args ...string) *store {
 		}
 	})
 	return s
+}
+
+// nextPort is where freeAddress looks next.
+var nextPort atomic.Uint32
+
+func init() { nextPort.Store(20_000 + uint32(os.Getpid())%8_000) }
+
+// freeAddress returns an address that nobody listens on, and that no connection gets by chance while
+// the engine is down between two starts: systems take the ports of those from 32,768 on.
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	for range 4_000 {
+		addr := fmt.Sprintf("127.0.0.1:%d", nextPort.Add(1))
+		if l, err := net.Listen("tcp", addr); err == nil {
+			must(t, l.Close())
+			return addr
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
 }
 
 // started is newStore and start.
