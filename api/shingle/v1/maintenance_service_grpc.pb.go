@@ -108,11 +108,11 @@ type MaintenanceServiceClient interface {
 	// second, even while device reads are stalled. FAILED_PRECONDITION if it does not run; NOT_FOUND
 	// as GetScrub.
 	PauseScrub(ctx context.Context, in *PauseScrubRequest, opts ...grpc.CallOption) (*PauseScrubResponse, error)
-	// Goes on with the latest scrub, if it is PAUSED, CANCELLED or INTERRUPTED, where it stopped: at
-	// most one block group is read again, and no finding is repeated or lost. FAILED_PRECONDITION if
-	// there is nothing to resume because it has finished or failed, if it runs already, or if another
-	// one has begun since; ALREADY_EXISTS / SCRUB_RUNNING if that runs or is paused; NOT_FOUND as
-	// GetScrub.
+	// Goes on with the latest scrub, if it is PAUSED, CANCELLED or INTERRUPTED, where it stopped: what
+	// was read last and not recorded is read again, half a second's worth or so and at most 256 MiB,
+	// and no finding is repeated or lost. FAILED_PRECONDITION if there is nothing to resume because it
+	// has finished or failed, if it runs already, or if another one has begun since; ALREADY_EXISTS /
+	// SCRUB_RUNNING if that runs or is paused; NOT_FOUND as GetScrub.
 	ResumeScrub(ctx context.Context, in *ResumeScrubRequest, opts ...grpc.CallOption) (*ResumeScrubResponse, error)
 	// Ends a scrub that runs, is paused or was interrupted. It answers within a second, even while
 	// device reads are stalled. Its state says that it is incomplete, and it can be resumed.
@@ -346,11 +346,11 @@ type MaintenanceServiceServer interface {
 	// second, even while device reads are stalled. FAILED_PRECONDITION if it does not run; NOT_FOUND
 	// as GetScrub.
 	PauseScrub(context.Context, *PauseScrubRequest) (*PauseScrubResponse, error)
-	// Goes on with the latest scrub, if it is PAUSED, CANCELLED or INTERRUPTED, where it stopped: at
-	// most one block group is read again, and no finding is repeated or lost. FAILED_PRECONDITION if
-	// there is nothing to resume because it has finished or failed, if it runs already, or if another
-	// one has begun since; ALREADY_EXISTS / SCRUB_RUNNING if that runs or is paused; NOT_FOUND as
-	// GetScrub.
+	// Goes on with the latest scrub, if it is PAUSED, CANCELLED or INTERRUPTED, where it stopped: what
+	// was read last and not recorded is read again, half a second's worth or so and at most 256 MiB,
+	// and no finding is repeated or lost. FAILED_PRECONDITION if there is nothing to resume because it
+	// has finished or failed, if it runs already, or if another one has begun since; ALREADY_EXISTS /
+	// SCRUB_RUNNING if that runs or is paused; NOT_FOUND as GetScrub.
 	ResumeScrub(context.Context, *ResumeScrubRequest) (*ResumeScrubResponse, error)
 	// Ends a scrub that runs, is paused or was interrupted. It answers within a second, even while
 	// device reads are stalled. Its state says that it is incomplete, and it can be resumed.
