@@ -3,6 +3,7 @@ package scrub
 import (
 	"context"
 	"errors"
+	"runtime"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -14,7 +15,7 @@ import (
 // errStopped says that something was not read because the scrub was told to stop.
 var errStopped = errors.New("it was told to stop")
 
-// data reads the data. One goroutine looks up and fills the queue, Depth of them read and verify, and
+// data reads the data. One goroutine looks up and fills the queue, others read and verify, and
 // this one takes what they have done, in order, and records it.
 func (j *job) data(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -23,7 +24,7 @@ func (j *job) data(ctx context.Context) error {
 		j: j, at: j.at.At, window: semaphore.NewWeighted(j.o.Group),
 		queue: make(chan read, 16), steps: make(chan *step, mostSteps),
 	}
-	for range j.o.Depth {
+	for range min(max(depth, runtime.GOMAXPROCS(0)), int(j.o.Memory/readMost)) {
 		j.spawn(func() { j.reader(f.queue, ctx.Done()) })
 	}
 	j.spawn(func() { f.feed(ctx) })

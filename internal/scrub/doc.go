@@ -9,7 +9,7 @@
 //
 // The published fault was a search of each tree and a read for every 64 KiB, one after the other. Here
 // one look finds the extents and checksums of some megabytes with one search of each tree; what lies
-// close together is read at once, up to 1 MiB; Options.Depth reads are under way, each verified by the
+// close together is read at once, up to 1 MiB; eight or more reads are under way, each verified by the
 // goroutine that read it, so all processors verify. Buffers belong to those goroutines: there are as many,
 // at most Options.Memory in all. A block that fails in a large read is read again alone: if it is good
 // then, it was no error.

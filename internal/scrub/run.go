@@ -2,14 +2,13 @@ package scrub
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"time"
 
 	"github.com/shingle-store/shingle/internal/extent"
 )
 
-// Options say how a scrub works. All fields but Memory, Group and Depth must be set.
+// Options say how a scrub works. All fields but Memory and Group must be set.
 type Options struct {
 	// ZoneSize is how many addresses a slot has.
 	ZoneSize int64
@@ -17,9 +16,6 @@ type Options struct {
 	Memory int64
 	// Group bounds what is read and not recorded, in bytes. Default 256 MiB; at least 1 MiB.
 	Group int64
-	// Depth is how many reads are under way, each into 1 MiB, and how many goroutines verify. Default
-	// 8, or the number of processors if that is more; never more than Memory has room for.
-	Depth int
 	// Limit bounds what is read a second.
 	Limit *Limiter
 	// Now is the clock, After waits.
@@ -33,7 +29,6 @@ type Options struct {
 const (
 	DefaultMemory = 32 << 20
 	DefaultGroup  = 256 << 20
-	DefaultDepth  = 8
 	MinMemory     = readMost
 	MinGroup      = 1 << 20
 )
@@ -47,6 +42,9 @@ const (
 	// grace is how long reads under way are waited for when a scrub is told to stop. What has not ended
 	// then is left to its goroutine, and read again by a resume.
 	grace = 250 * time.Millisecond
+	// depth is how many reads are under way, each into readMost bytes, and how many goroutines verify: so
+	// many, or the number of processors if that is more; never more than Memory has room for.
+	depth = 8
 	// mostSteps bounds the looks that are being read.
 	mostSteps = 64
 )
@@ -78,10 +76,6 @@ func Run(ctx context.Context, space Space, plan Plan, at Progress, o Options) (l
 	if o.Group == 0 {
 		o.Group = DefaultGroup
 	}
-	if o.Depth == 0 {
-		o.Depth = max(DefaultDepth, runtime.GOMAXPROCS(0))
-	}
-	o.Depth = min(o.Depth, int(o.Memory/readMost))
 	j := &job{space: space, plan: plan, o: o, at: at, saved: at, savedAt: o.Now()}
 	err = j.run(ctx)
 	j.takeMet()

@@ -206,7 +206,7 @@ func (s *testSpace) plan() Plan {
 
 func (s *testSpace) options(rate int64) Options {
 	return Options{
-		Group: MinGroup, Depth: 4, ZoneSize: s.zone * extent.BlockSize, Now: time.Now, After: time.After,
+		Group: MinGroup, ZoneSize: s.zone * extent.BlockSize, Now: time.Now, After: time.After,
 		Limit: NewLimiter(rate, time.Now, time.After), Go: func(f func()) { go f() },
 	}
 }
