@@ -230,37 +230,47 @@ func TestWatchScrubAcrossCrashes(t *testing.T) {
 	}
 }
 
+// TestWatchScrubEnds: a watch that is given up can still arrive at the server, so each case has its own.
 func TestWatchScrubEnds(t *testing.T) {
-	s := clienttest.New(t)
-	c := dial(t, s, WithRetryTime(100*time.Millisecond))
-	s.SetScrub(at(30))
-	// The caller has enough: the scrub goes on.
-	ctx, cancel := context.WithCancel(t.Context())
-	got, err := c.WatchScrub(ctx, "", 0, func(*Scrub) { cancel() })
-	if CodeOf(err) != codes.Canceled || got.GetDoneBytes() != 30 || s.Scrub().GetState() != scrubRunning {
-		t.Errorf("%v, %v", got, err)
+	watched := func(t *testing.T) (*clienttest.Server, *Client) {
+		s := clienttest.New(t)
+		s.SetScrub(at(30))
+		return s, dial(t, s, WithRetryTime(100*time.Millisecond))
 	}
-	cancel()
-	// A refusal ends it.
-	s.Faults.Call = func(method string) error {
-		return clienttest.Errorf(codes.InvalidArgument, "INVALID_ARGUMENT", nil, "interval: no")
-	}
-	if got, err := c.WatchScrub(t.Context(), "", 1, nil); !IsInvalid(err) || got != nil {
-		t.Errorf("%v, %v", got, err)
-	}
-	// Also while the engine is away.
-	s.Faults.Call = func(string) error { return clienttest.Errorf(codes.Unavailable, "DRAINING", nil, "going down") }
-	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := c.WatchScrub(ctx, "", 0, nil); CodeOf(err) != codes.DeadlineExceeded {
-		t.Errorf("%v", err)
-	}
-	// So does an engine that stays away.
-	s.Faults.Call = nil
-	got, err = c.WatchScrub(t.Context(), "", 0, func(*Scrub) { go s.Stop() })
-	if !IsUnavailable(err) || got.GetDoneBytes() != 30 {
-		t.Errorf("%v, %v", got, err)
-	}
+	t.Run("the caller has enough", func(t *testing.T) {
+		s, c := watched(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		got, err := c.WatchScrub(ctx, "", 0, func(*Scrub) { cancel() })
+		if CodeOf(err) != codes.Canceled || got.GetDoneBytes() != 30 || s.Scrub().GetState() != scrubRunning {
+			t.Errorf("%v, %v", got, err)
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		s, c := watched(t)
+		s.Faults.Call = func(string) error {
+			return clienttest.Errorf(codes.InvalidArgument, "INVALID_ARGUMENT", nil, "interval: no")
+		}
+		if got, err := c.WatchScrub(t.Context(), "", 1, nil); !IsInvalid(err) || got != nil {
+			t.Errorf("%v, %v", got, err)
+		}
+	})
+	t.Run("the caller has no time while the engine is away", func(t *testing.T) {
+		s, c := watched(t)
+		s.Faults.Call = func(string) error { return clienttest.Errorf(codes.Unavailable, "DRAINING", nil, "going down") }
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := c.WatchScrub(ctx, "", 0, nil); CodeOf(err) != codes.DeadlineExceeded {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("the engine stays away", func(t *testing.T) {
+		s, c := watched(t)
+		got, err := c.WatchScrub(t.Context(), "", 0, func(*Scrub) { go s.Stop() })
+		if !IsUnavailable(err) || got.GetDoneBytes() != 30 {
+			t.Errorf("%v, %v", got, err)
+		}
+	})
 }
 
 func TestScrubFindings(t *testing.T) {
