@@ -18,6 +18,7 @@ type Device struct {
 	Dialect         uint8  // 1 ZNS, 2 SMR
 	Conventional    uint32 // number of conventional zones
 	OtherLabel      uint64 // of the label in the other label zone, which is no older; 0: none
+	Leaving         bool   // what lies on the device is being moved to others
 }
 
 func (d *Device) encode() []byte {
@@ -28,7 +29,11 @@ func (d *Device) encode() []byte {
 	b = putUint(b, 4, uint64(d.Zones))
 	b = putUint(b, 5, uint64(d.Dialect))
 	b = putUint(b, 6, uint64(d.Conventional))
-	return putUint(b, 7, d.OtherLabel)
+	b = putUint(b, 7, d.OtherLabel)
+	if d.Leaving {
+		b = putUint(b, 8, 1)
+	}
+	return b
 }
 
 func decodeDevice(key, p []byte) (d Device, err error) {
@@ -52,6 +57,8 @@ func decodeDevice(key, p []byte) (d Device, err error) {
 			return number(f, &d.Conventional, max32)
 		case 7:
 			return number(f, &d.OtherLabel, max64)
+		case 8:
+			return oneBit(f, &d.Leaving)
 		}
 		return nil
 	})
@@ -75,8 +82,33 @@ func (tx *Tx) Device(n uint32) (Device, error) {
 // PutDevice writes d under its number.
 func (tx *Tx) PutDevice(d Device) error { return tx.put(bDevices, key32(d.Number), d.encode()) }
 
-// Place says which zone of which device lies under a block group.
-type Place struct{ Device, Zone uint32 }
+// DeleteDevice deletes the record of device n.
+func (tx *Tx) DeleteDevice(n uint32) error { return tx.del(bDevices, key32(n)) }
+
+// Devices calls fn for each device by number.
+func (tx *Tx) Devices(fn func(Device) error) error {
+	c := tx.cursor(bDevices)
+	for k, p, err := c.seek(nil); k != nil || err != nil; k, p, err = c.next() {
+		if err != nil {
+			return err
+		}
+		d, err := decodeDevice(k, p)
+		if err != nil {
+			return badRecord(bDevices, k, err)
+		}
+		if err := fn(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Place says which zone of which device lies under a block group. Stale: what the zone holds is not what
+// the block group holds (docs/format.md 2.3).
+type Place struct {
+	Device, Zone uint32
+	Stale        bool
+}
 
 // The kinds of block groups; ids are on media.
 const (
@@ -106,7 +138,7 @@ type BlockGroup struct {
 	AllocOffset int64 // bytes from the zone start to the end of the last committed extent; 0 if conventional
 	LiveBytes   int64 // stored bytes referenced
 	Places      []Place
-	Capacity    int64 // bytes, a sequential zone's header included
+	Capacity    int64 // bytes, a sequential zone's header included; 0 without a place
 	Flags       BGFlags
 }
 
@@ -121,6 +153,9 @@ func (g *BlockGroup) encode() []byte {
 		var m []byte
 		m = putUint(m, 1, uint64(p.Device))
 		m = putUint(m, 2, uint64(p.Zone))
+		if p.Stale {
+			m = putUint(m, 3, 1)
+		}
 		if len(m) == 0 { // device 0, zone 0: still a place
 			m = []byte{1 << 3, 0}
 		}
@@ -159,6 +194,8 @@ func decodeBlockGroup(key, p []byte) (g BlockGroup, err error) {
 					return number(f, &pl.Device, max32)
 				case 2:
 					return number(f, &pl.Zone, max32)
+				case 3:
+					return oneBit(f, &pl.Stale)
 				}
 				return nil
 			})

@@ -132,8 +132,8 @@ func (c *checker) small() error {
 			return
 		}
 		c.groups[g.Slot] = &checkedGroup{BlockGroup: g}
-		if g.Capacity <= 0 || g.Capacity > super.ZoneSize {
-			c.problem(bBlockGroups, k, "capacity %d is not in 1..%d", g.Capacity, super.ZoneSize)
+		if g.Capacity < 0 || g.Capacity > super.ZoneSize || (g.Capacity == 0) != (len(g.Places) == 0) {
+			c.problem(bBlockGroups, k, "capacity %d is not in 1..%d, or 0 without a place", g.Capacity, super.ZoneSize)
 		}
 		if g.AllocOffset > g.Capacity {
 			c.problem(bBlockGroups, k, "alloc_offset %d is above the capacity %d", g.AllocOffset, g.Capacity)
@@ -143,9 +143,6 @@ func (c *checker) small() error {
 		}
 		if g.Kind == KindConventional && g.AllocOffset != 0 {
 			c.problem(bBlockGroups, k, "a conventional block group has the alloc_offset %d", g.AllocOffset)
-		}
-		if len(g.Places) == 0 {
-			c.problem(bBlockGroups, k, "has no place")
 		}
 	})
 }

@@ -47,7 +47,7 @@ func samples() []sample {
 		RelocationReserve: 8, Clean: true, Totals: Totals{Files: 9, Logical: -1 << 63, Stored: 10, Inline: 11, Extents: -1}}
 	dev := Device{Number: 3, UUID: [16]byte{1}, LabelGeneration: 1 << 50, OtherLabel: 1<<50 - 1, ZoneSize: 4096, Zones: 75000, Dialect: 2, Conventional: 4}
 	bg := BlockGroup{Slot: 70000, Kind: 1, Class: 2, Generation: 3, AllocOffset: 1 << 20, LiveBytes: 1 << 19,
-		Places: []Place{{0, 0}, {1, 2}}, Capacity: 1 << 28, Flags: BGFinished | BGQuarantined}
+		Places: []Place{{}, {Device: 1, Zone: 2, Stale: true}}, Capacity: 1 << 28, Flags: BGFinished | BGQuarantined}
 	zero := Node{ID: 2, Kind: Directory}
 	full := Node{ID: 1 << 60, Kind: File, Parent: 1, Name: "näme", Size: extent.MaxFileSize, Generation: 1<<40 + 1,
 		Mode: ptr(uint32(0)), UID: 1, GID: 2, Created: -5, Updated: 1 << 62, MTime: 3,

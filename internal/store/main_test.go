@@ -43,7 +43,7 @@ func testInit() Init {
 	in.Devices = []Device{{UUID: in.Superblock.StoreUUID, ZoneSize: testZone, Zones: testGroups + 2, Dialect: 1}}
 	for i := range uint32(testGroups) {
 		in.BlockGroups = append(in.BlockGroups, BlockGroup{
-			Slot: i, Kind: 1, Class: 1, Places: []Place{{0, i + 2}}, Capacity: testZone - 2*extent.BlockSize,
+			Slot: i, Kind: 1, Class: 1, Places: []Place{{Zone: i + 2}}, Capacity: testZone - 2*extent.BlockSize,
 		})
 	}
 	return in

@@ -10,7 +10,7 @@ type Finding struct {
 	File             string
 	Off, Len         int64 // in the file
 	Addr             extent.Addr
-	Zone             uint32
+	Device, Zone     uint32
 	ZoneOff          int64
 	Expected, Actual uint32
 	Unreadable       bool
@@ -36,7 +36,8 @@ func (x *Finding) encode() []byte {
 	b = putUint(b, 11, uint64(x.Outcome))
 	b = putUint(b, 12, uint64(x.Time))
 	b = putUint(b, 13, uint64(x.OtherRefs))
-	return putString(b, 14, x.Object)
+	b = putString(b, 14, x.Object)
+	return putUint(b, 15, uint64(x.Device))
 }
 
 func decodeFinding(key, p []byte) (x Finding, err error) {
@@ -75,6 +76,8 @@ func decodeFinding(key, p []byte) (x Finding, err error) {
 			return number(f, &x.OtherRefs, max32)
 		case 14:
 			return text(f, &x.Object, maxText)
+		case 15:
+			return number(f, &x.Device, max32)
 		}
 		return nil
 	})

@@ -17,11 +17,15 @@ const (
 	knownReadOnlyCompatible uint64 = 0
 	// knownIncompatible: bits 0 (SEGMENT_SUMMARIES) and 1 (LOG) are set aside, but this
 	// version can read neither, so they count as unknown.
-	knownIncompatible = FeatureConventional
+	knownIncompatible = FeatureConventional | FeatureDevices
 )
 
 // FeatureConventional is the incompatible flag CONVENTIONAL: there are conventional block groups.
 const FeatureConventional uint64 = 1 << 2
+
+// FeatureDevices is the incompatible flag DEVICES: there is or was more than one device, or more than one
+// copy.
+const FeatureDevices uint64 = 1 << 3
 
 // Superblock is the record that describes the store (docs/format.md 2.1).
 type Superblock struct {
@@ -39,6 +43,8 @@ type Superblock struct {
 	RelocationReserve  int64 // bytes
 	Clean              bool  // the store was closed in order
 	Totals             Totals
+	Copies             uint32 // of data; 0: 1
+	NextDevice         uint32 // device numbers below it have been given out; 0: 1
 }
 
 func (s *Superblock) encode() []byte {
@@ -62,7 +68,8 @@ func (s *Superblock) encode() []byte {
 	for i, n := range []int64{t.Files, t.Logical, t.Stored, t.Inline, t.Extents} {
 		b = putUint(b, protowire.Number(14+i), uint64(n))
 	}
-	return b
+	b = putUint(b, 19, uint64(s.Copies))
+	return putUint(b, 20, uint64(s.NextDevice))
 }
 
 func decodeSuperblock(p []byte) (s Superblock, err error) {
@@ -107,6 +114,10 @@ func decodeSuperblock(p []byte) (s Superblock, err error) {
 			return number(f, &s.Totals.Inline, max64)
 		case 18:
 			return number(f, &s.Totals.Extents, max64)
+		case 19:
+			return number(f, &s.Copies, max8)
+		case 20:
+			return number(f, &s.NextDevice, max32)
 		}
 		return nil
 	})
