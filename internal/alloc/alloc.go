@@ -67,9 +67,9 @@ type Allocator struct {
 	spare   int // the part of budget that only relocation may use
 	watch   func(slot uint32, live, dead int64, movable bool)
 	reserve int64
-	usable  int64 // sum over all block groups, capacity less header
 
 	mu        sync.Mutex
+	usable    int64 // sum over all block groups, capacity less header
 	groups    []group
 	sum       figures // of all groups
 	parts     [classes][kinds]figures
@@ -191,6 +191,8 @@ func check(i int, b *BlockGroup) error {
 	switch {
 	case int64(b.Slot) != int64(i):
 		return bad(fmt.Sprintf("slots are not dense: found %d", b.Slot))
+	case b.Capacity == 0 && b.State == Quarantined && b.Live == 0 && b.AllocOffset == 0:
+		return nil
 	case b.Conventional:
 		return nil // takeOver looks at the rest
 	case b.Capacity < 2*extent.BlockSize || !aligned:

@@ -78,7 +78,8 @@ type BlockGroup struct {
 	// finished or reset. Its state is Empty, Active or Full by what is in it, or that of a zone
 	// that failed.
 	Conventional bool
-	// Capacity includes the header block, where there is one; at least one block besides.
+	// Capacity includes the header block, where there is one; at least one block besides. 0: no zone
+	// lies under it (Resize); then it is Quarantined, with nothing in it.
 	Capacity int64
 	// AllocOffset is the header and everything granted since the last reset; 0 if the header
 	// has not been written. For New it is where the next append lands (the write pointer).
@@ -125,7 +126,7 @@ func (g *group) usable() int64 {
 	if g.runs != nil {
 		return g.capacity
 	}
-	return g.capacity - HeaderSize
+	return max(0, g.capacity-HeaderSize)
 }
 
 // room is how many bytes could still be granted here, now or after opening it.

@@ -28,7 +28,23 @@ func (a *Allocator) Pin(slot uint32) (BlockGroup, bool) {
 	return g.describe(slot), true
 }
 
-// Unpin ends one Pin. With the last one a block group with nothing live can be reset.
+// Keep is Pin for a block group in any state that can be read, also one that takes appends: while
+// single blocks are moved out of it. It answers false if nothing is live in it, and for conventional
+// ones, which are not reset.
+func (a *Allocator) Keep(slot uint32) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	g := a.lookupLocked(slot)
+	if g == nil || g.runs != nil || g.live == 0 || g.state == Resetting {
+		return false
+	}
+	a.unsettleLocked(g)
+	g.pins++
+	a.settleLocked(slot, g)
+	return true
+}
+
+// Unpin ends one Pin or Keep. With the last one a block group with nothing live can be reset.
 func (a *Allocator) Unpin(slot uint32) {
 	a.account(slot, func(g *group) {
 		if g.pins == 0 {

@@ -46,7 +46,11 @@ func (a *Allocator) FinishReset(slot uint32, ok bool) {
 	}
 	a.unsettleLocked(g)
 	if ok {
-		a.leaveLocked(slot, g, Empty)
+		to := Empty
+		if g.capacity == 0 {
+			to = Quarantined // Resize has left it without a zone
+		}
+		a.leaveLocked(slot, g, to)
 		g.granted, g.failed = 0, 0
 		g.generation++
 		a.stats.Reset++

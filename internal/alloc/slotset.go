@@ -19,6 +19,16 @@ func newSlotSet(n int) slotSet {
 	return s
 }
 
+// grow makes room for slots below n.
+func (s *slotSet) grow(n int) {
+	for i := range s.levels {
+		n = (n + 63) / 64
+		for len(s.levels[i]) < n {
+			s.levels[i] = append(s.levels[i], 0)
+		}
+	}
+}
+
 func (s *slotSet) has(slot uint32) bool { return s.levels[0][slot/64]>>(slot%64)&1 != 0 }
 
 func (s *slotSet) set(slot uint32, in bool) {
