@@ -137,6 +137,28 @@ func Write(dev zone.Device, l Label) error {
 	return nil
 }
 
+// Mend writes l over the label zones that hold no valid label, and flushes; a device needs one free active
+// and open slot for it. So two zones may hold labels of one generation: that of the latest.
+func Mend(dev zone.Device, l Label) error {
+	a, b, err := Zones(dev.Geometry())
+	if err != nil {
+		return err
+	}
+	for _, z := range []int{a, b} {
+		if _, err := readZone(dev, z); err == nil {
+			continue
+		}
+		if err := put(dev, z, EncodeLabel(l)); err != nil {
+			return err
+		}
+		if got, err := readZone(dev, z); err != nil || got != l {
+			return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "label.Mend", fmt.Sprintf("zone %d", z),
+				fmt.Errorf("the label that was written does not read back: %w", errors.Join(err, zone.ErrMedia)))
+		}
+	}
+	return dev.Flush()
+}
+
 // put makes b the first block of a label zone.
 func put(dev zone.Device, z int, b []byte) error {
 	if !dev.Geometry().IsSequential(z) {
