@@ -47,7 +47,7 @@ func newRig(t testing.TB) *rig {
 	must(t, err)
 	r := &rig{t: t, dev: mem, meta: filepath.Join(t.TempDir(), "meta.db"), rng: mrand.New(mrand.NewPCG(1, 2))}
 	must(t, engine.Format(engine.FormatOptions{
-		Device: drive{mem}, MetadataPath: r.meta, UUID: [16]byte{1}, Compression: extent.CodecNone, Now: time.Now,
+		Devices: []engine.Device{{Device: drive{mem}}}, MetadataPath: r.meta, UUID: [16]byte{1}, Compression: extent.CodecNone, Now: time.Now,
 		MetadataNoSync: true,
 	}))
 	r.start("127.0.0.1:0")
@@ -59,7 +59,7 @@ func newRig(t testing.TB) *rig {
 func (r *rig) start(addr string) {
 	r.t.Helper()
 	e, err := engine.Open(context.Background(), engine.Options{
-		Device: drive{r.dev}, MetadataPath: r.meta, MetadataNoSync: true, Now: time.Now, Random: rand.Reader, DirtyLimit: 64 << 20,
+		Devices: []engine.Device{{Device: drive{r.dev}}}, MetadataPath: r.meta, MetadataNoSync: true, Now: time.Now, Random: rand.Reader, DirtyLimit: 64 << 20,
 	})
 	must(r.t, err)
 	l, err := net.Listen("tcp", addr)

@@ -55,7 +55,7 @@ block and holds it against its checksum. It changes nothing, and prints a line f
 		defer stop()
 		found := 0
 		err = engine.Check(ctx, engine.CheckOptions{
-			Device: d, MetadataPath: f.metadata(), MetadataLimit: c.MetadataLimit, ReadData: readData,
+			Devices: []engine.Device{{Path: f.device.Path, Device: d}}, MetadataPath: f.metadata(), MetadataLimit: c.MetadataLimit, ReadData: readData,
 		}, func(p engine.Problem) {
 			found++
 			fmt.Fprintln(a.out, p)

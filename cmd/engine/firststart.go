@@ -90,7 +90,7 @@ func (f *folder) format(d zone.Device, c config.Config, force bool) error {
 		return err
 	}
 	return engine.Format(engine.FormatOptions{
-		Device: d, MetadataPath: f.metadata(), UUID: id, Compression: codec,
+		Devices: []engine.Device{{Path: f.device.Path, Device: d}}, MetadataPath: f.metadata(), UUID: id, Compression: codec,
 		MetadataLimit: c.MetadataLimit, Now: time.Now, Force: force,
 	})
 }

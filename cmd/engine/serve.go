@@ -164,7 +164,7 @@ func (s *service) openEngine(ctx context.Context, f *folder) error {
 	}
 	s.fresh = fresh
 	s.engine, err = engine.Open(ctx, engine.Options{
-		Device: d, MetadataPath: f.metadata(), MetadataLimit: s.c.MetadataLimit, Compression: s.c.Compression,
+		Devices: []engine.Device{{Path: f.device.Path, Device: d}}, MetadataPath: f.metadata(), MetadataLimit: s.c.MetadataLimit, Compression: s.c.Compression,
 		NoDelalloc: s.c.NoDelalloc, DirtyLimit: s.c.DirtyLimit, ReadLimit: s.c.ReadLimit, MaxWait: s.c.MaxWait,
 		Reclaim: reclaim.Options{Threshold: s.c.ReclaimThreshold, Busy: s.c.ReclaimPace},
 		Now:     time.Now, Random: rand.Reader, Logger: s.log,

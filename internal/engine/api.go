@@ -3,8 +3,10 @@ package engine
 import (
 	"time"
 
+	"github.com/shingle-store/shingle/internal/alloc"
 	"github.com/shingle-store/shingle/internal/extent"
 	"github.com/shingle-store/shingle/internal/zone"
+	"github.com/shingle-store/shingle/internal/zone/array"
 )
 
 // File is what the engine knows of a file or directory at one moment.
@@ -179,7 +181,7 @@ type Usage struct {
 	Writable      int64 // estimate of what can still be written, reclaim included
 	Reclaiming    bool  // live data is being moved, or zones are being reset, now
 	Dirty         int64 // bytes received, not durable yet
-	Raw           int64 // what the device says
+	Raw           int64 // what the devices that are there say
 	Active        int   // active zones as the device counts them
 	MaxActive     int   // 0: no limit
 	Open, MaxOpen int
@@ -197,6 +199,8 @@ type Usage struct {
 // ZoneInfo is a zone as the device and the allocator see it.
 type ZoneInfo struct {
 	zone.Zone
+	Device      uint32
+	Position    int   // among the zones of all devices that are there, by device number
 	Start       int64 // device offset in bytes
 	BlockGroup  int64 // slot, -1: none
 	Live        int64
@@ -204,6 +208,12 @@ type ZoneInfo struct {
 	Quarantined bool
 	// Use is "data" with a block group on it, "label", "conventional" for one that is left unused.
 	Use string
+}
+
+// BlockGroupInfo is a block group as the allocator sees it, and where it lies.
+type BlockGroupInfo struct {
+	alloc.BlockGroup
+	Places []array.Place // one a copy
 }
 
 // Condition is something that is wrong now.

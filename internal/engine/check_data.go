@@ -24,7 +24,7 @@ type dataCheck struct {
 	buf []byte
 	// The window: blocks that follow each other in one zone, of one extent or several.
 	group checkedGroup
-	addr  extent.Addr
+	addr  extent.Addr // in the group's slot
 	sums  []uint32
 	xs    []store.Extent // that the window touches
 }
@@ -35,13 +35,13 @@ func (c *check) data(ctx context.Context, tx *store.Tx) error {
 	d := &dataCheck{check: c, tx: tx, buf: slab.Aligned(checkWindow)}
 	var stop error
 	err := tx.Extents(0, func(x store.Extent) bool {
-		slot := int64(x.Addr) / c.geo.ZoneSize
-		off := int64(x.Addr) % c.geo.ZoneSize
+		slot := int64(x.Addr) / c.super.ZoneSize
+		off := int64(x.Addr) % c.super.ZoneSize
 		g, ok := c.groups[uint32(slot)]
 		if !ok || slot>>32 != 0 {
 			return true
 		}
-		end := min(off+x.Blocks*extent.BlockSize, g.readable)
+		end := min(off+x.Blocks*extent.BlockSize, g.readable())
 		for at := off; at < end; {
 			if stop = ctx.Err(); stop != nil {
 				return false
@@ -62,7 +62,7 @@ func (c *check) data(ctx context.Context, tx *store.Tx) error {
 func (d *dataCheck) add(g checkedGroup, x store.Extent, at, n int64) int64 {
 	addr := x.Addr + extent.Addr(at)
 	have := int64(len(d.sums)) * extent.BlockSize
-	if have == checkWindow || have > 0 && (g != d.group || addr != d.addr+extent.Addr(have)) {
+	if have == checkWindow || have > 0 && (addr != d.addr+extent.Addr(have) || int64(addr)%d.super.ZoneSize == 0) {
 		d.verify()
 		have = 0
 	}
@@ -81,40 +81,48 @@ func (d *dataCheck) add(g checkedGroup, x store.Extent, at, n int64) int64 {
 	return n
 }
 
-// verify reads the window, reports what is bad in it and empties it.
+// verify reads the window from each copy, reports what is bad in it and empties it.
 func (d *dataCheck) verify() {
 	if len(d.sums) == 0 {
 		return
 	}
-	off := int64(d.addr) % d.geo.ZoneSize
-	p := d.buf[:len(d.sums)*extent.BlockSize]
-	err := d.o.Device.ReadAt(d.group.zone, off, p)
-	bad := func(i int) string {
-		b := p[i*extent.BlockSize:][:extent.BlockSize]
-		if err != nil { // which block is it?
-			if berr := d.o.Device.ReadAt(d.group.zone, off+int64(i)*extent.BlockSize, b); berr != nil {
-				return fmt.Sprintf("cannot be read (%v)", berr)
-			}
-		}
-		if got := csum.Sum(b); got != d.sums[i] {
-			return fmt.Sprintf("does not match its checksum (%08x, want %08x)", got, d.sums[i])
-		}
-		return ""
-	}
-	for i := 0; i < len(d.sums); {
-		why := bad(i)
-		first := i
-		for i++; why != "" && i < len(d.sums) && bad(i) != ""; i++ {
-		}
-		if why != "" {
-			d.spoiled(d.addr+extent.Addr(first*extent.BlockSize), int64(i-first), why)
+	off := int64(d.addr) % d.super.ZoneSize
+	for _, c := range d.group.copies {
+		if n := (c.readable - off) / extent.BlockSize; n > 0 {
+			d.verifyCopy(c, off, d.sums[:min(n, int64(len(d.sums)))])
 		}
 	}
 	d.sums, d.xs = d.sums[:0], d.xs[:0]
 }
 
+func (d *dataCheck) verifyCopy(c checkedCopy, off int64, sums []uint32) {
+	p := d.buf[:len(sums)*extent.BlockSize]
+	err := c.on.dev.ReadAt(c.zone, off, p)
+	bad := func(i int) string {
+		b := p[i*extent.BlockSize:][:extent.BlockSize]
+		if err != nil { // which block is it?
+			if berr := c.on.dev.ReadAt(c.zone, off+int64(i)*extent.BlockSize, b); berr != nil {
+				return fmt.Sprintf("cannot be read (%v)", berr)
+			}
+		}
+		if got := csum.Sum(b); got != sums[i] {
+			return fmt.Sprintf("does not match its checksum (%08x, want %08x)", got, sums[i])
+		}
+		return ""
+	}
+	for i := 0; i < len(sums); {
+		why := bad(i)
+		first := i
+		for i++; why != "" && i < len(sums) && bad(i) != ""; i++ {
+		}
+		if why != "" {
+			d.spoiled(c, d.addr+extent.Addr(first*extent.BlockSize), int64(i-first), why)
+		}
+	}
+}
+
 // spoiled reports a run of bad blocks and the file ranges that hang on them.
-func (d *dataCheck) spoiled(addr extent.Addr, blocks int64, why string) {
+func (d *dataCheck) spoiled(c checkedCopy, addr extent.Addr, blocks int64, why string) {
 	end := addr + extent.Addr(blocks*extent.BlockSize)
 	var files []string
 	more := 0
@@ -141,7 +149,7 @@ func (d *dataCheck) spoiled(addr extent.Addr, blocks int64, why string) {
 	if more > 0 {
 		files = append(files, fmt.Sprintf("and %d more", more))
 	}
-	object := fmt.Sprintf("zone %d offset %d", d.group.zone, int64(addr)%d.geo.ZoneSize)
+	object := fmt.Sprintf("%s offset %d", c.on.zoneName(c.zone), int64(addr)%d.super.ZoneSize)
 	d.problem(object, "%s: %s", msg, strings.Join(files, ", "))
 }
 

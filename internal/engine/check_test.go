@@ -23,7 +23,7 @@ import (
 func (b *bench) check(readData bool) []string {
 	b.t.Helper()
 	var found []string
-	o := CheckOptions{Device: b.dev, MetadataPath: b.meta, ReadData: readData}
+	o := CheckOptions{Devices: []Device{{Device: b.dev}}, MetadataPath: b.meta, ReadData: readData}
 	if err := Check(context.Background(), o, func(p Problem) { found = append(found, p.String()) }); err != nil {
 		b.t.Fatalf("check: %v (found %q)", err, found)
 	}
@@ -410,7 +410,7 @@ func TestCheckConventional(t *testing.T) {
 func TestCheckCannotStart(t *testing.T) {
 	b := newBench(t, smallZNS, Options{})
 	e := b.open()
-	o := CheckOptions{Device: b.dev, MetadataPath: b.meta}
+	o := CheckOptions{Devices: []Device{{Device: b.dev}}, MetadataPath: b.meta}
 	none := func(p Problem) { t.Errorf("reported %s", p) }
 	if err := Check(context.Background(), o, none); errdefs.ReasonOf(err) != errdefs.ReasonInUse {
 		t.Errorf("check of an open store: %v", err)

@@ -23,7 +23,7 @@ const (
 )
 
 // conventional reports whether the slot's zone is one.
-func (e *Engine) conventional(slot uint32) bool { return !e.geo.IsSequential(e.zones[slot]) }
+func (e *Engine) conventional(slot uint32) bool { return !e.geo.IsSequential(int(slot)) }
 
 // prefersConventional decides where the range is to go first.
 func (e *Engine) prefersConventional(o *ordered) bool {
@@ -123,7 +123,7 @@ func (b *bitmaps) put(tx *store.Tx) error {
 // disagree: what the metadata says is so.
 func (e *Engine) recoverConventional(g store.BlockGroup, z zone.Zone, b *bitmaps) alloc.BlockGroup {
 	bg := alloc.BlockGroup{
-		Slot: g.Slot, Zone: z.Index, Conventional: true, Capacity: g.Capacity, Live: g.LiveBytes,
+		Slot: g.Slot, Zone: e.zoneOf(g.Slot), Conventional: true, Capacity: g.Capacity, Live: g.LiveBytes,
 		Generation: g.Generation, Class: alloc.Class(g.Class), State: alloc.Active,
 	}
 	switch z.Condition {
@@ -132,13 +132,13 @@ func (e *Engine) recoverConventional(g store.BlockGroup, z zone.Zone, b *bitmaps
 		if z.Condition == zone.ReadOnly {
 			bg.State = alloc.ReadOnly
 		}
-		e.report("ZONE_FAILED", Error, z.Index, fmt.Sprintf("zone %d is %s; %d live bytes lie in it", z.Index, conditionWord(z.Condition), g.LiveBytes))
+		e.report("ZONE_FAILED", Error, e.placeName(g.Slot), fmt.Sprintf("zone %d is %s; %d live bytes lie in it", e.zoneOf(g.Slot), conditionWord(z.Condition), g.LiveBytes))
 		return bg
 	}
 	if err := b.broken[g.Slot]; err != nil {
 		// What is free is not known, so nothing is written there.
 		bg.State = alloc.ReadOnly
-		e.report("BITMAP_LOST", Error, z.Index, fmt.Sprintf("what is free in zone %d is not known, so nothing new is put there: %v", z.Index, err))
+		e.report("BITMAP_LOST", Error, e.placeName(g.Slot), fmt.Sprintf("what is free in zone %d is not known, so nothing new is put there: %v", e.zoneOf(g.Slot), err))
 	}
 	return bg
 }
@@ -146,18 +146,17 @@ func (e *Engine) recoverConventional(g store.BlockGroup, z zone.Zone, b *bitmaps
 // reportMended names the block groups whose bitmap was worked out anew.
 func (e *Engine) reportMended(b *bitmaps) {
 	for _, slot := range b.mended {
-		z := e.zoneOf(slot)
-		e.report("BITMAP_MENDED", Warning, z, fmt.Sprintf("the bitmap of zone %d was damaged and has been worked out anew from the extents in it", z))
+		e.report("BITMAP_MENDED", Warning, e.placeName(slot), fmt.Sprintf("the bitmap of zone %d was damaged and has been worked out anew from the extents in it", e.zoneOf(slot)))
 	}
 }
 
 // writeFailed handles a refused write to a conventional zone: alloc keeps its blocks aside, so that
 // the data goes elsewhere, until the vacater finds that they can be written.
 func (e *Engine) writeFailed(g alloc.Grant, cause error) {
-	e.o.Logger.Warn("write failed; the data goes elsewhere", "zone", g.Zone, "block_group", g.Slot, "offset", g.Off, "length", g.Length, "error", cause)
+	e.o.Logger.Warn("write failed; the data goes elsewhere", "place", e.placeName(g.Slot), "block_group", g.Slot, "offset", g.Off, "length", g.Length, "error", cause)
 	e.cond.set(Condition{
-		Reason: "WRITE_FAILED", Severity: Warning, Object: fmt.Sprintf("devices/0/zones/%d", g.Zone),
-		Message: fmt.Sprintf("blocks of zone %d could not be written and are set aside until they can: %v", g.Zone, cause),
+		Reason: "WRITE_FAILED", Severity: Warning, Object: e.placeName(g.Slot),
+		Message: fmt.Sprintf("blocks of zone %d could not be written and are set aside until they can: %v", e.zoneOf(g.Slot), cause),
 		Advice:  "if it goes on, replace the drive",
 		Since:   e.o.Now(),
 	})
@@ -205,7 +204,7 @@ func (e *Engine) writeZeros(r store.Run) error {
 	p := s.b[:readWindow]
 	clear(p)
 	for off := r.Off; off < r.Off+r.Len; off += readWindow {
-		if err := e.dev.Write(e.zoneOf(r.Slot), off, [][]byte{p[:min(readWindow, r.Off+r.Len-off)]}); err != nil {
+		if err := e.dev.Write(int(r.Slot), off, [][]byte{p[:min(readWindow, r.Off+r.Len-off)]}); err != nil {
 			return err
 		}
 	}

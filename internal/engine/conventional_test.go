@@ -104,7 +104,7 @@ func TestZonesOfBothKinds(t *testing.T) {
 			t.Errorf("the zones are used as %v, want %s", uses, c.uses)
 		}
 		for _, g := range e.BlockGroups(0, -1) {
-			if g.Conventional == e.geo.IsSequential(g.Zone) || g.State != alloc.Empty || g.Conventional && g.Capacity != c.g.ZoneSize {
+			if g.Conventional == c.g.IsSequential(g.Zone) || g.State != alloc.Empty || g.Conventional && g.Capacity != c.g.ZoneSize {
 				t.Errorf("block group %+v", g)
 			}
 		}

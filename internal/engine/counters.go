@@ -8,7 +8,8 @@ type counters struct {
 	extents, chunks, inlined              atomic.Uint64
 	commits, syncs, flushes               atomic.Uint64
 	appendErrors, flushErrors, readErrors atomic.Uint64
-	corruptions, trims, discardBatches    atomic.Uint64
+	corruptions, mended                   atomic.Uint64 // bad copies of blocks
+	trims, discardBatches                 atomic.Uint64
 	rangesInFlight                        atomic.Int64
 }
 
@@ -50,6 +51,7 @@ func (e *Engine) Counters() map[string]uint64 {
 		"append_errors":                 c.appendErrors.Load(),
 		"read_errors":                   c.readErrors.Load(),
 		"corruptions":                   c.corruptions.Load(),
+		"corruptions_repaired":          c.mended.Load(),
 		"client_bytes_written":          c.clientBytes.Load(),
 		"device_bytes_written":          d.WrittenBytes,
 		"extent_bytes_appended":         c.deviceBytes.Load(),

@@ -21,7 +21,7 @@ func (e *Engine) corruption(f *file, x store.Piece, block int64, want, got uint3
 	return e.dataLoss(d, errdefs.ReasonCorruption, msg, nil)
 }
 
-// readFailed names a stored block that the device cannot read: there is no other copy.
+// readFailed names a stored block that cannot be read in any copy.
 func (e *Engine) readFailed(f *file, x store.Piece, block int64, cause error) error {
 	d := e.locate(f, x, block)
 	msg := fmt.Sprintf("block at address %d (zone %d offset %d) cannot be read", d.Address, d.Zone, d.ZoneOff)
@@ -51,7 +51,7 @@ func (e *Engine) dataLoss(d *CorruptionDetail, reason errdefs.Reason, msg string
 func (e *Engine) locate(f *file, x store.Piece, block int64) *CorruptionDetail {
 	slot, zoneOff := e.split(x.Addr)
 	d := &CorruptionDetail{
-		Name: e.nameOf(f.id), FileID: f.id, Zone: e.zoneOf(slot),
+		Name: e.nameOf(f.id), FileID: f.id, Device: uint32(e.firstPlace(slot).Device), Zone: e.zoneOf(slot),
 		Address: x.Addr + extent.Addr(block*extent.BlockSize), ZoneOff: zoneOff + block*extent.BlockSize,
 	}
 	bytes := pieceBytes(x, block)

@@ -19,13 +19,13 @@ import (
 	"github.com/shingle-store/shingle/internal/slab"
 	"github.com/shingle-store/shingle/internal/store"
 	"github.com/shingle-store/shingle/internal/zone"
-	"github.com/shingle-store/shingle/internal/zone/label"
+	"github.com/shingle-store/shingle/internal/zone/array"
 )
 
 // Engine is an open store. Its methods may be called from any goroutine.
 type Engine struct {
 	o     Options
-	dev   zone.Device
+	dev   *array.Array // zone s is what lies under slot s
 	geo   zone.Geometry
 	st    *store.Store
 	group *store.Group
@@ -43,7 +43,10 @@ type Engine struct {
 	codec     extent.Codec // the store's default
 	maxExtent int64        // bytes
 	frameSize int64        // bytes
-	zones     []int        // slot -> zone
+	copies    int          // of data
+
+	members members
+	rebuild rebuilder
 
 	files    fileTable
 	sessions sessions
@@ -84,7 +87,8 @@ type Engine struct {
 	resetting  atomic.Int64
 	doubt      doubt
 	rc         reclaimer
-	closing    atomic.Bool // a block group waits to be finished
+	mends      chan spareCopy // what reads have met
+	closing    atomic.Bool    // a block group waits to be finished
 	draining   atomic.Bool
 	failure    atomic.Pointer[error]
 
@@ -112,14 +116,11 @@ type Engine struct {
 // foreign, wrong or stale device or metadata file, Corruption, IN_USE, UNKNOWN_FEATURE.
 func Open(ctx context.Context, o Options) (*Engine, error) {
 	if err := o.Validate(); err != nil {
-		if o.Device != nil {
-			o.Device.Close()
-		}
+		closeAll(o.Devices)
 		return nil, err
 	}
-	g := o.Device.Geometry()
-	o.setDefaults(g)
-	e := &Engine{o: o, dev: o.Device, geo: g, started: o.Now(), epochs: newEpochs()}
+	o.setDefaults(usableBytes(o.Devices))
+	e := &Engine{o: o, started: o.Now(), epochs: newEpochs()}
 	if err := e.open(ctx); err != nil {
 		if e.st != nil {
 			e.st.Close()
@@ -127,10 +128,18 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		if e.arena != nil {
 			e.arena.Close()
 		}
-		e.dev.Close()
+		closeAll(o.Devices)
 		return nil, err
 	}
 	return e, nil
+}
+
+func closeAll(devices []Device) {
+	for _, d := range devices {
+		if d.Device != nil {
+			d.Close()
+		}
+	}
 }
 
 func (e *Engine) open(ctx context.Context) error {
@@ -146,14 +155,13 @@ func (e *Engine) open(ctx context.Context) error {
 	e.cond.m = map[string]Condition{}
 	e.readSem = make(chan struct{}, maxReads)
 	e.reads = newReadMemory(e.o.ReadLimit)
+	e.mends = make(chan spareCopy, mendQueue)
 	e.placeSem = semaphore.NewWeighted(placeBytes)
 	e.memTurn, e.openTurn, e.retireTurn = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	e.flushKick, e.pressure, e.orphanKick, e.resetKick, e.vacateKick = newKick(), newKick(), newKick(), newKick(), newKick()
 	e.trims.turn = make(chan struct{}, 1)
+	e.rebuild.kick, e.rebuild.turn = newKick(), make(chan struct{}, 1)
 	e.stop, e.halt, e.broken = make(chan struct{}), make(chan struct{}), make(chan struct{})
-	capacity := e.geo.ZoneCapacity
-	e.maxExtent = extent.MaxExtentSize(e.geo.AppendLimit, capacity-alloc.HeaderSize)
-	e.frameSize = extent.FrameSize(e.maxExtent)
 	e.mode, e.pendingMode = delalloc.NewMode(e.o.collect), delalloc.NewMode(0)
 	if e.o.NoDelalloc {
 		if err := e.mode.Disable(); err != nil {
@@ -176,12 +184,13 @@ func (e *Engine) open(ctx context.Context) error {
 	e.comp = compress.New()
 	e.pool = compress.NewPool(e.o.Workers)
 	e.group = store.NewGroup(e.st, store.GroupOptions{Before: e.o.before(e.beforeCommit)})
-	for _, run := range []func(){e.flusher, e.resetter, e.vacater, e.orphanWorker, e.reclaimRun} {
+	for _, run := range []func(){e.flusher, e.resetter, e.vacater, e.orphanWorker, e.reclaimRun, e.rebuildRun, e.mender} {
 		e.wg.Go(run)
 	}
 	e.orphanKick.set()
 	e.resetKick.set()
 	e.rc.kick.set()
+	e.rebuild.kick.set()
 	return nil
 }
 
@@ -332,9 +341,6 @@ func (e *Engine) extendIDs(tx *store.Tx) error {
 	return nil
 }
 
-// zoneOf returns the zone under a slot.
-func (e *Engine) zoneOf(slot uint32) int { return e.zones[slot] }
-
 // addr returns the logical address of an offset in a slot's zone.
 func (e *Engine) addr(slot uint32, off int64) extent.Addr {
 	return extent.Addr(int64(slot)*e.geo.ZoneSize + off)
@@ -343,13 +349,6 @@ func (e *Engine) addr(slot uint32, off int64) extent.Addr {
 // split is the inverse of addr.
 func (e *Engine) split(a extent.Addr) (slot uint32, off int64) {
 	return uint32(int64(a) / e.geo.ZoneSize), int64(a) % e.geo.ZoneSize
-}
-
-// header returns the encoded zone header of a block group that is being opened.
-func (e *Engine) header(bg alloc.BlockGroup) []byte {
-	return label.EncodeHeader(label.Header{
-		Store: e.uuid, Slot: bg.Slot, Generation: bg.Generation, Zone: bg.Zone, Class: uint8(bg.Class),
-	})
 }
 
 // scratchBuffer is aligned memory of at most a window for reads that cannot go where they belong.

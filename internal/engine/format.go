@@ -25,10 +25,12 @@ const (
 
 // FormatOptions describe a new store.
 type FormatOptions struct {
-	Device       zone.Device // stays the caller's
-	MetadataPath string      // must not exist
-	UUID         [16]byte    // random
-	Compression  extent.Codec
+	Devices      []Device // stay the caller's; device i of the store
+	MetadataPath string   // must not exist
+	UUID         [16]byte // random
+	// Copies of the data: 1 or 2, on different devices where there are several. Default 1.
+	Copies      int
+	Compression extent.Codec
 	// MetadataLimit bounds the metadata file, in bytes; 0: as Options.MetadataLimit.
 	MetadataLimit int64
 	Now           func() time.Time
@@ -63,80 +65,194 @@ func CheckGeometry(g zone.Geometry) error {
 // has opened yet: each Open writes its own, one higher, before anything else.
 const FormattedGeneration = 2
 
-// Format makes a new store: it resets every sequential zone, writes the label and then the
-// metadata file. What conventional zones hold is left there and means nothing. It is done when the metadata file is there; a crash before leaves a device that can be formatted again.
-// Errors: DEVICE_TOO_SMALL, IN_USE (holds a store, without Force), AlreadyExists.
-func Format(o FormatOptions) error {
+// checkDevices says why the devices cannot hold a store together.
+func (o *FormatOptions) checkDevices() error {
 	const op = "engine.Format"
-	g := o.Device.Geometry()
-	if err := CheckGeometry(g); err != nil {
-		return err
+	if len(o.Devices) == 0 {
+		return errdefs.Invalid(op, "Devices", "Devices must be given")
 	}
-	if l, err := label.Read(o.Device); !o.Force && !errdefs.Is(err, errdefs.NotFound) {
-		if err != nil {
+	if o.Copies < 0 || o.Copies > 2 {
+		return errdefs.Invalid(op, "Copies", fmt.Sprintf("Copies must be 1 or 2, not %d", o.Copies))
+	}
+	first := o.Devices[0].Geometry()
+	for i, d := range o.Devices {
+		g := d.Geometry()
+		if err := CheckGeometry(g); err != nil {
 			return err
 		}
-		return errdefs.New(errdefs.Precondition, errdefs.ReasonInUse, op, "device", fmt.Sprintf("it holds store %s; to destroy that, format with --force", uuid.UUID(l.Store)))
+		if g.ZoneSize != first.ZoneSize || g.Dialect != first.Dialect {
+			return errdefs.New(errdefs.Precondition, errdefs.ReasonDeviceMismatch, op, d.Path, fmt.Sprintf("device %d has zones of %d bytes and dialect %v, device 0 of %d and %v; all devices of a store have the same", i, g.ZoneSize, g.Dialect, first.ZoneSize, first.Dialect))
+		}
+		if l, err := label.Read(d); !o.Force && !errdefs.Is(err, errdefs.NotFound) {
+			if err != nil {
+				return err
+			}
+			return errdefs.New(errdefs.Precondition, errdefs.ReasonInUse, op, "device", fmt.Sprintf("it holds store %s; to destroy that, format with --force", uuid.UUID(l.Store)))
+		}
 	}
-	if err := label.Erase(o.Device); err != nil {
+	return nil
+}
+
+// Format makes a new store: it resets every sequential zone, writes the labels and then the
+// metadata file. What conventional zones hold is left there and means nothing. It is done when the metadata file is there; a crash before leaves devices that can be formatted again.
+// Errors: DEVICE_TOO_SMALL, DEVICE_MISMATCH (zone size, dialect), IN_USE (holds a store, without Force),
+// AlreadyExists.
+func Format(o FormatOptions) error {
+	if err := o.checkDevices(); err != nil {
 		return err
 	}
-	a, b, err := label.Zones(g)
-	if err != nil {
+	copies := max(1, o.Copies)
+	sequential, conventional := map[uint32][]int{}, map[uint32][]int{}
+	for i, d := range o.Devices {
+		var err error
+		if sequential[uint32(i)], conventional[uint32(i)], err = clean(d); err != nil {
+			return err
+		}
+	}
+	layout := o.layOut(sequential, conventional, copies)
+	if err := o.fits(layout, copies); err != nil {
 		return err
 	}
-	var groups []store.BlockGroup
-	var books []alloc.BlockGroup
-	var features uint64
-	zones, err := o.Device.Report(0, -1)
-	if err != nil {
-		return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, op, "zone report", err)
-	}
-	for _, z := range zones {
-		if z.Index == a || z.Index == b {
-			continue
-		}
-		slot := uint32(len(groups))
-		capacity := extent.RoundDown(z.Capacity)
-		if capacity < MinZoneCapacity {
-			continue // a short last zone too small to be of use
-		}
-		bg := store.BlockGroup{
-			Slot: slot, Kind: store.KindSequential, Class: uint8(alloc.ClassData), Generation: 1, Capacity: capacity,
-			Places: []store.Place{{Device: 0, Zone: uint32(z.Index)}},
-		}
-		conventional := !g.IsSequential(z.Index)
-		if conventional {
-			bg.Kind = store.KindConventional
-			features |= store.FeatureConventional
-		} else if z.Condition != zone.Empty && z.Condition != zone.ReadOnly && z.Condition != zone.Offline {
-			if err := o.Device.Reset(z.Index); err != nil {
-				return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, op, fmt.Sprintf("reset of zone %d", z.Index), err)
+	var devices []store.Device
+	for i, d := range o.Devices {
+		g := d.Geometry()
+		// Both label zones get one, so that a bad block in either does not keep the new store shut.
+		for generation := range uint64(FormattedGeneration) {
+			err := label.Write(d, label.Label{Store: o.UUID, Device: uint32(i), Devices: uint32(len(o.Devices)), Generation: generation + 1, ZoneSize: g.ZoneSize, Zones: g.Zones, Dialect: g.Dialect})
+			if err != nil {
+				return err
 			}
 		}
-		groups = append(groups, bg)
-		books = append(books, alloc.BlockGroup{Slot: slot, Zone: z.Index, Conventional: conventional, Capacity: capacity, Generation: 1, State: alloc.Empty})
+		devices = append(devices, store.Device{
+			Number: uint32(i), UUID: o.UUID, LabelGeneration: FormattedGeneration, OtherLabel: FormattedGeneration - 1, ZoneSize: g.ZoneSize, Zones: uint32(g.Zones), Dialect: uint8(g.Dialect), Conventional: uint32(g.Conventional),
+		})
 	}
-	if err := o.Device.Flush(); err != nil {
-		return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, op, "flush", err)
+	super := store.Superblock{
+		FormatVersion: store.FormatVersion, Incompatible: layout.features, StoreUUID: o.UUID, ZoneSize: o.Devices[0].Geometry().ZoneSize, Created: o.Now().UnixNano(), StartCounter: FormattedGeneration,
+		NodeIDLimit: store.RootID + 1, DefaultCompression: o.Compression, RelocationReserve: alloc.DefaultReserve(layout.books), Clean: true,
 	}
-	// Both label zones get one, so that a bad block in either does not keep the new store shut.
-	for generation := range uint64(FormattedGeneration) {
-		err = label.Write(o.Device, label.Label{Store: o.UUID, Devices: 1, Generation: generation + 1, ZoneSize: g.ZoneSize, Zones: g.Zones, Dialect: g.Dialect})
-		if err != nil {
-			return err
-		}
+	if copies > 1 || len(devices) > 1 {
+		super.Incompatible |= store.FeatureDevices
+		super.Copies, super.NextDevice = uint32(copies), uint32(len(devices))
 	}
 	limits := Options{MetadataLimit: o.MetadataLimit}
-	limits.setDefaults(g)
-	return store.Create(o.MetadataPath, store.Init{
-		Superblock: store.Superblock{
-			FormatVersion: store.FormatVersion, Incompatible: features, StoreUUID: o.UUID, ZoneSize: g.ZoneSize, Created: o.Now().UnixNano(), StartCounter: FormattedGeneration,
-			NodeIDLimit: store.RootID + 1, DefaultCompression: o.Compression, RelocationReserve: alloc.DefaultReserve(books), Clean: true,
-		},
-		Devices: []store.Device{{
-			UUID: o.UUID, LabelGeneration: FormattedGeneration, OtherLabel: FormattedGeneration - 1, ZoneSize: g.ZoneSize, Zones: uint32(g.Zones), Dialect: uint8(g.Dialect), Conventional: uint32(g.Conventional),
-		}},
-		BlockGroups: groups,
-	}, store.Options{MaxBytes: limits.MetadataLimit, NoSync: o.MetadataNoSync})
+	limits.setDefaults(usableBytes(o.Devices))
+	return store.Create(o.MetadataPath, store.Init{Superblock: super, Devices: devices, BlockGroups: layout.groups}, store.Options{MaxBytes: limits.MetadataLimit, NoSync: o.MetadataNoSync})
+}
+
+// clean erases the labels of a device and resets its zones, durably, and returns the zones that data can
+// be put in.
+func clean(d zone.Device) (sequential, conventional []int, err error) {
+	const op = "engine.Format"
+	if err := label.Erase(d); err != nil {
+		return nil, nil, err
+	}
+	g := d.Geometry()
+	a, b, err := label.Zones(g)
+	if err != nil {
+		return nil, nil, err
+	}
+	zones, err := d.Report(0, -1)
+	if err != nil {
+		return nil, nil, errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, op, "zone report", err)
+	}
+	for _, z := range zones {
+		switch {
+		case z.Index == a || z.Index == b:
+		case extent.RoundDown(z.Capacity) < MinZoneCapacity: // a short last zone too small to be of use
+		case !g.IsSequential(z.Index):
+			conventional = append(conventional, z.Index)
+		default:
+			if z.Condition != zone.Empty && z.Condition != zone.ReadOnly && z.Condition != zone.Offline {
+				if err := d.Reset(z.Index); err != nil {
+					return nil, nil, errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, op, fmt.Sprintf("reset of zone %d", z.Index), err)
+				}
+			}
+			sequential = append(sequential, z.Index)
+		}
+	}
+	if err := d.Flush(); err != nil {
+		return nil, nil, errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, op, "flush", err)
+	}
+	return sequential, conventional, nil
+}
+
+// layout is which block groups a new store has.
+type layout struct {
+	groups   []store.BlockGroup
+	books    []alloc.BlockGroup
+	features uint64
+}
+
+// layOut makes block groups of the zones: conventional ones first.
+func (o *FormatOptions) layOut(sequential, conventional map[uint32][]int, copies int) (l layout) {
+	add := func(places []store.Place, kind uint8) {
+		capacity := int64(0)
+		for i, p := range places {
+			c := extent.RoundDown(o.Devices[p.Device].Geometry().CapacityOf(int(p.Zone)))
+			if i == 0 || c < capacity {
+				capacity = c
+			}
+		}
+		slot := uint32(len(l.groups))
+		l.groups = append(l.groups, store.BlockGroup{Slot: slot, Kind: kind, Class: uint8(alloc.ClassData), Generation: 1, Capacity: capacity, Places: places})
+		l.books = append(l.books, alloc.BlockGroup{Slot: slot, Zone: int(places[0].Zone), Conventional: kind == store.KindConventional, Capacity: capacity, Generation: 1, State: alloc.Empty})
+	}
+	for _, places := range pairZones(conventional, copies) {
+		add(places, store.KindConventional)
+		l.features |= store.FeatureConventional
+	}
+	for _, places := range pairZones(sequential, copies) {
+		add(places, store.KindSequential)
+	}
+	return l
+}
+
+// fits refuses devices whose zones make too few block groups with so many copies.
+func (o *FormatOptions) fits(l layout, copies int) error {
+	need, have := MinSequentialZones-2, 0
+	for _, g := range l.groups {
+		if g.Kind == store.KindSequential {
+			have++
+		}
+	}
+	if have == 0 {
+		need, have = MinConventionalZones-2, len(l.groups)
+	}
+	if have >= need {
+		return nil
+	}
+	return errdefs.New(errdefs.Precondition, errdefs.ReasonDeviceTooSmall, "engine.Format", "devices", fmt.Sprintf(
+		"their zones make %d block groups with %d copies; at least %d are needed: 2 of reserve, 2 for data, besides 2 zones for labels on each device", have, copies, need))
+}
+
+// Capacity is what a store on these devices holds, in bytes: what can be placed, less reserves
+// (docs/format.md 1.1). It reads and writes nothing but zone reports.
+func Capacity(devices []Device, copies int) int64 {
+	o := FormatOptions{Devices: devices}
+	sequential, conventional := map[uint32][]int{}, map[uint32][]int{}
+	for i, d := range devices {
+		g := d.Geometry()
+		a, b, err := label.Zones(g)
+		if err != nil {
+			return 0
+		}
+		for z := range g.Zones {
+			switch {
+			case z == a || z == b || extent.RoundDown(g.CapacityOf(z)) < MinZoneCapacity:
+			case g.IsSequential(z):
+				sequential[uint32(i)] = append(sequential[uint32(i)], z)
+			default:
+				conventional[uint32(i)] = append(conventional[uint32(i)], z)
+			}
+		}
+	}
+	l := o.layOut(sequential, conventional, max(1, copies))
+	total := -alloc.DefaultReserve(l.books)
+	for _, b := range l.books {
+		if total += b.Capacity; !b.Conventional {
+			total -= alloc.HeaderSize
+		}
+	}
+	return max(0, total)
 }

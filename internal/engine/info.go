@@ -11,7 +11,6 @@ import (
 	"github.com/shingle-store/shingle/internal/extent"
 	"github.com/shingle-store/shingle/internal/store"
 	"github.com/shingle-store/shingle/internal/zone"
-	"github.com/shingle-store/shingle/internal/zone/label"
 )
 
 // conditions are what is wrong now, one for each reason and object.
@@ -33,6 +32,13 @@ func (c *conditions) set(x Condition) {
 		return
 	}
 	c.m[key] = x
+}
+
+// clear takes a condition back: what it said is no longer so.
+func (c *conditions) clear(reason, object string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.m, reason+" "+object)
 }
 
 // Conditions returns what is wrong now, worst first: the open report, failed zones, corruption
@@ -81,15 +87,36 @@ func (e *Engine) Info() ServerInfo {
 	}
 }
 
-// Geometry returns the device's geometry.
-func (e *Engine) Geometry() zone.Geometry { return e.geo }
+// Geometry returns the geometry of the first device that is there: what all have in common, and its number
+// of zones.
+func (e *Engine) Geometry() zone.Geometry {
+	for _, m := range e.dev.Members() {
+		if m.Present {
+			return m.Geometry
+		}
+	}
+	return e.geo
+}
+
+// Copies returns how many copies of data the store keeps.
+func (e *Engine) Copies() int { return e.copies }
+
+// rawBytes is what the devices that are there say they hold.
+func (e *Engine) rawBytes() (n int64) {
+	for _, m := range e.dev.Members() {
+		if m.Present {
+			n += m.Geometry.DeviceBytes()
+		}
+	}
+	return n
+}
 
 // Usage returns the account of space.
 func (e *Engine) Usage() Usage {
 	a, s := e.al.Usage(), e.st.Stats()
 	u := Usage{
 		Total: a.Total, Used: a.Used, Free: a.Free, Unusable: a.Unusable, Reserved: a.Reserved, Quarantined: a.Quarantined,
-		Reclaimable: a.Reclaimable, Raw: e.geo.DeviceBytes(), Active: a.Active, MaxActive: a.MaxActive, MaxOpen: e.geo.MaxOpen,
+		Reclaimable: a.Reclaimable, Raw: e.rawBytes(), Active: a.Active, MaxActive: a.MaxActive, MaxOpen: e.geo.MaxOpen,
 		Dirty: e.mode.Dirty() + e.waiting.Load(), Metadata: s.UsedBytes, MetadataMax: s.MaxBytes,
 	}
 	// Copies of what is being moved are nobody's promise: they become used when what they were made of
@@ -129,39 +156,16 @@ func (e *Engine) Totals() (Usage, error) {
 	return u, err
 }
 
-// Zones describes zones [first, first+n) of the device; n < 0 means all from first on.
-func (e *Engine) Zones(first, n int) ([]ZoneInfo, error) {
-	zs, err := e.dev.Report(first, n)
-	if err != nil {
-		return nil, errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.Zones", "zone report", err)
-	}
-	a, b, err := label.Zones(e.geo)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]ZoneInfo, len(zs))
-	for i, z := range zs {
-		out[i] = ZoneInfo{Zone: z, Start: int64(z.Index) * e.geo.ZoneSize, BlockGroup: -1}
-		slot := sort.SearchInts(e.zones, z.Index)
-		switch {
-		case z.Index == a || z.Index == b:
-			out[i].Use = "label"
-		case slot < len(e.zones) && e.zones[slot] == z.Index:
-			g := e.al.Snapshot(slot, 1)[0]
-			out[i].Use, out[i].BlockGroup = "data", int64(slot)
-			out[i].Live, out[i].Unusable = g.Live, g.Unusable
-			out[i].Quarantined = g.State == alloc.Quarantined || g.State == alloc.ReadOnly
-		case !e.geo.IsSequential(z.Index):
-			out[i].Use = "conventional"
-		}
-	}
-	return out, nil
-}
-
 // BlockGroups describes block groups [first, first+n); n < 0 means all from first on.
-func (e *Engine) BlockGroups(first, n int) []alloc.BlockGroup {
+func (e *Engine) BlockGroups(first, n int) []BlockGroupInfo {
 	if n < 0 {
-		n = len(e.zones)
+		n = e.slots()
 	}
-	return e.al.Snapshot(first, n)
+	groups := e.al.Snapshot(first, n)
+	out := make([]BlockGroupInfo, len(groups))
+	for i, g := range groups {
+		g.Zone = e.zoneOf(g.Slot)
+		out[i] = BlockGroupInfo{g, e.dev.Places(int(g.Slot))}
+	}
+	return out
 }

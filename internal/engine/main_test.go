@@ -77,7 +77,7 @@ func newBenchOn(t testing.TB, dev zone.Device, o Options) *bench {
 		codec = *o.Compression
 	}
 	err := Format(FormatOptions{
-		Device: dev, MetadataPath: b.meta, UUID: [16]byte{1, 2, 3}, Compression: codec, Now: time.Now, MetadataNoSync: true,
+		Devices: []Device{{Device: dev}}, MetadataPath: b.meta, UUID: [16]byte{1, 2, 3}, Compression: codec, Now: time.Now, MetadataNoSync: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -88,9 +88,10 @@ func newBenchOn(t testing.TB, dev zone.Device, o Options) *bench {
 // options returns the options of the next open.
 func (b *bench) options() Options {
 	o := b.opts
-	o.Device, o.MetadataPath, o.MetadataNoSync = keep{b.dev}, b.meta, true
+	o.MetadataPath, o.MetadataNoSync = b.meta, true
+	o.Devices = []Device{{Device: keep{b.dev}}}
 	if d, ok := b.dev.(zone.Discarder); ok {
-		o.Device = keepDiscarder{d}
+		o.Devices[0].Device = keepDiscarder{d}
 	}
 	if o.Now == nil {
 		o.Now = time.Now

@@ -7,6 +7,7 @@ import (
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
 	"github.com/shingle-store/shingle/internal/store"
+	"github.com/shingle-store/shingle/internal/zone/array"
 )
 
 // MapKind is what a range of a file is.
@@ -27,8 +28,8 @@ type MapExtent struct {
 	// Of data: the block, or compressed frame, that holds the first byte, and the bytes of
 	// content in it before that one.
 	Address extent.Addr
-	Zone    int
-	ZoneOff int64 // bytes from the zone's start
+	Places  []array.Place // one a copy
+	ZoneOff int64         // bytes from the zone's start, the same in each
 	Skip    int64
 	// Stored is the bytes of the whole blocks or frames that hold data; of inline data all
 	// bytes of it in the record.
@@ -164,7 +165,7 @@ func (m *mapping) extent(tx *store.Tx, at int64) (MapExtent, error) {
 	}
 	slot, off := m.e.split(p.Addr)
 	return MapExtent{
-		Offset: at, Length: p.Len, Kind: MapData, Address: p.Addr, Zone: m.e.zoneOf(slot), ZoneOff: off,
+		Offset: at, Length: p.Len, Kind: MapData, Address: p.Addr, Places: m.e.dev.Places(int(slot)), ZoneOff: off,
 		Skip: p.Skip, Stored: p.Stored, Codec: p.Codec, Shared: p.Shared,
 	}, nil
 }

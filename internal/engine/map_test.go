@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
 	"github.com/shingle-store/shingle/internal/store"
+	"github.com/shingle-store/shingle/internal/zone/array"
 )
 
 // mapAll maps a file, page entries a page, and holds the pages together.
@@ -146,10 +148,10 @@ func TestMapSaysWhere(t *testing.T) {
 			x := list[i]
 			z, off := e.at(p, 0)
 			want := MapExtent{
-				Offset: p.FileOff, Length: p.Len, Kind: MapData, Address: p.Addr, Zone: z, ZoneOff: off,
+				Offset: p.FileOff, Length: p.Len, Kind: MapData, Address: p.Addr, Places: []array.Place{{Zone: z}}, ZoneOff: off,
 				Skip: p.Skip, Stored: p.Blocks * extent.BlockSize, Codec: p.Codec,
 			}
-			if x != want {
+			if !reflect.DeepEqual(x, want) {
 				t.Errorf("%+v, want %+v", x, want)
 			}
 		}

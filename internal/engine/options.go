@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/shingle-store/shingle/internal/errdefs"
@@ -14,14 +15,17 @@ import (
 	"github.com/shingle-store/shingle/internal/zone"
 )
 
-// Options configure Open. The zero value of a field means its default; Device, MetadataPath,
+// Options configure Open. The zero value of a field means its default; Devices, MetadataPath,
 // Now and Random have none.
 type Options struct {
-	// Device holds the data. The engine owns it from Open on, also when Open fails.
-	Device zone.Device
+	// Devices hold the data, in any order. The engine owns them from Open on, also when Open fails.
+	Devices []Device
+	// OpenDevice opens a device that is added while the engine runs, by the name the operator gives.
+	// Default: none can be.
+	OpenDevice func(path string) (zone.Device, error)
 	// MetadataPath is the bbolt file.
 	MetadataPath string
-	// MetadataLimit bounds the metadata file, in bytes. Default: 1/64 of the device's usable
+	// MetadataLimit bounds the metadata file, in bytes. Default: 1/64 of the devices' usable
 	// bytes, at least 64 MiB and at most 16 GiB.
 	MetadataLimit int64
 	// Compression is used for files that do not choose. Default: what the store was formatted with.
@@ -75,8 +79,8 @@ type Options struct {
 func (o *Options) Validate() error {
 	const op = "engine.Open"
 	switch {
-	case o.Device == nil:
-		return errdefs.Invalid(op, "Device", "Device must be given")
+	case len(o.Devices) == 0 || slices.ContainsFunc(o.Devices, func(d Device) bool { return d.Device == nil }):
+		return errdefs.Invalid(op, "Devices", "Devices must be given")
 	case o.MetadataPath == "":
 		return errdefs.Invalid(op, "MetadataPath", "MetadataPath must be given")
 	case o.Now == nil:
@@ -134,9 +138,10 @@ const (
 // beforeCommit is what the group commit calls before each batch: store.GroupOptions.Before.
 type beforeCommit func() (apply store.Change, done func(error), err error)
 
-func (o *Options) setDefaults(g zone.Geometry) {
+// setDefaults fills in the defaults, for devices with so many usable bytes in all.
+func (o *Options) setDefaults(usable int64) {
 	if o.MetadataLimit == 0 {
-		o.MetadataLimit = min(max(int64(g.Zones)*g.ZoneCapacity/64, 64<<20), 16<<30)
+		o.MetadataLimit = min(max(usable/64, 64<<20), 16<<30)
 	}
 	if o.DirtyLimit == 0 {
 		o.DirtyLimit = 512 << 20

@@ -14,6 +14,7 @@ import (
 	"github.com/shingle-store/shingle/internal/extent"
 	"github.com/shingle-store/shingle/internal/store"
 	"github.com/shingle-store/shingle/internal/zone"
+	"github.com/shingle-store/shingle/internal/zone/array"
 )
 
 // place stores the range: inline, raw or compressed. On an error nothing of it is placed and
@@ -345,9 +346,9 @@ func (e *Engine) append(g alloc.Grant, bufs [][]byte) (extent.Addr, error) {
 	var off int64
 	var err error
 	if g.Conventional {
-		off, err = g.Off, e.dev.Write(g.Zone, g.Off, bufs)
+		off, err = g.Off, e.dev.Write(int(g.Slot), g.Off, bufs)
 	} else {
-		off, err = e.dev.Append(g.Zone, bufs)
+		off, err = e.dev.Append(int(g.Slot), bufs)
 	}
 	if err == nil {
 		e.al.Complete(g)
@@ -362,8 +363,8 @@ func (e *Engine) append(g alloc.Grant, bufs [][]byte) (extent.Addr, error) {
 	if g.Conventional {
 		e.writeFailed(g, err)
 	}
-	e.zoneFailed(g.Slot, g.Zone, err)
-	return 0, errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.append", fmt.Sprintf("zone %d", g.Zone), err)
+	e.zoneFailed(g.Slot, err)
+	return 0, errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.append", e.placeName(g.Slot), err)
 }
 
 // openBlockGroup opens one block group for the class by writing its zone's header. Failures close the
@@ -376,9 +377,9 @@ func (e *Engine) openBlockGroup(c alloc.Class) error {
 		return nil // somebody else opened one meanwhile
 	}
 	e.trimmed.opened(bg.Slot)
-	off, err := e.dev.Append(bg.Zone, [][]byte{e.header(bg)})
+	off, err := e.dev.AppendEach(int(bg.Slot), func(copy int, p array.Place) [][]byte { return [][]byte{e.header(bg, copy, p)} })
 	if err == nil && off != 0 {
-		err = errdefs.New(errdefs.Device, errdefs.ReasonDeviceIO, "engine.openBlockGroup", fmt.Sprintf("zone %d", bg.Zone), fmt.Sprintf("header landed at %d instead of 0", off))
+		err = errdefs.New(errdefs.Device, errdefs.ReasonDeviceIO, "engine.openBlockGroup", e.placeName(bg.Slot), fmt.Sprintf("header landed at %d instead of 0", off))
 	}
 	if err == nil {
 		e.note(bg.Slot, bgRecord{class: c})
@@ -388,15 +389,15 @@ func (e *Engine) openBlockGroup(c alloc.Class) error {
 		return nil
 	}
 	e.count.appendErrors.Add(1)
-	e.zoneFailed(bg.Slot, bg.Zone, err)
-	return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.openBlockGroup", fmt.Sprintf("zone %d", bg.Zone), err)
+	e.zoneFailed(bg.Slot, err)
+	return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.openBlockGroup", e.placeName(bg.Slot), err)
 }
 
 // zoneFailed handles a refused append: a zone that went read-only or offline is quarantined, any
 // other sequential one is finished, for its write pointer is not known any more.
-func (e *Engine) zoneFailed(slot uint32, z int, cause error) {
-	e.o.Logger.Warn("append failed; the data goes to another zone", "zone", z, "block_group", slot, "error", cause)
-	if e.zoneGone(slot, z, cause) {
+func (e *Engine) zoneFailed(slot uint32, cause error) {
+	e.o.Logger.Warn("append failed; the data goes to another zone", "place", e.placeName(slot), "block_group", slot, "error", cause)
+	if e.zoneGone(slot, cause) {
 		return
 	}
 	e.retireClosing()
@@ -404,28 +405,28 @@ func (e *Engine) zoneFailed(slot uint32, z int, cause error) {
 
 // zoneGone asks the device about a zone that refused an append or a read. One that went read-only or
 // offline is quarantined; what was appended to an offline one and is not committed is placed again.
-func (e *Engine) zoneGone(slot uint32, z int, cause error) bool {
-	zs, err := e.dev.Report(z, 1)
+func (e *Engine) zoneGone(slot uint32, cause error) bool {
+	zs, err := e.dev.Report(int(slot), 1)
 	if err != nil || len(zs) != 1 {
 		return false
 	}
 	switch zs[0].Condition {
 	case zone.ReadOnly:
-		e.quarantine(slot, z, true, cause)
+		e.quarantine(slot, true, cause)
 		return true
 	case zone.Offline:
 		e.doubt.loseZone(slot)
-		e.quarantine(slot, z, false, cause)
+		e.quarantine(slot, false, cause)
 		return true
 	}
 	return false
 }
 
-func (e *Engine) quarantine(slot uint32, z int, readable bool, cause error) {
+func (e *Engine) quarantine(slot uint32, readable bool, cause error) {
 	e.al.Quarantine(slot, readable)
 	e.cond.set(Condition{
-		Reason: "ZONE_FAILED", Severity: Error, Object: fmt.Sprintf("devices/0/zones/%d", z),
-		Message: fmt.Sprintf("zone %d takes no more writes (readable: %t): %v", z, readable, cause),
+		Reason: "ZONE_FAILED", Severity: Error, Object: e.placeName(slot),
+		Message: fmt.Sprintf("zone %d takes no more writes (readable: %t): %v", e.zoneOf(slot), readable, cause),
 		Advice:  "read the files in it soon; `client zones` shows the zone",
 		Since:   e.o.Now(),
 	})
@@ -433,9 +434,9 @@ func (e *Engine) quarantine(slot uint32, z int, readable bool, cause error) {
 
 // finishedAnyway looks at a zone whose finish has failed: it may be full all the same, or have failed
 // for good, and then it is quarantined.
-func (e *Engine) finishedAnyway(slot uint32, z int, cause error) bool {
-	e.o.Logger.Warn("finish failed", "zone", z, "error", cause)
-	zs, err := e.dev.Report(z, 1)
+func (e *Engine) finishedAnyway(slot uint32, cause error) bool {
+	e.o.Logger.Warn("finish failed", "place", e.placeName(slot), "error", cause)
+	zs, err := e.dev.Report(int(slot), 1)
 	if err != nil || len(zs) != 1 {
 		return false
 	}
@@ -443,9 +444,9 @@ func (e *Engine) finishedAnyway(slot uint32, z int, cause error) bool {
 	case zone.Full:
 		return true
 	case zone.ReadOnly:
-		e.quarantine(slot, z, true, cause)
+		e.quarantine(slot, true, cause)
 	case zone.Offline:
-		e.quarantine(slot, z, false, cause)
+		e.quarantine(slot, false, cause)
 	}
 	return false
 }
@@ -459,10 +460,9 @@ func (e *Engine) retireClosing() (stuck error) {
 	e.closing.Store(true)
 	due, retired := e.al.Closing(), false
 	for _, slot := range due {
-		z := e.zoneOf(slot)
-		if err := e.dev.Finish(z); err != nil {
-			if !e.finishedAnyway(slot, z, err) {
-				stuck = errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.retireClosing", fmt.Sprintf("finish of zone %d", z), err)
+		if err := e.dev.Finish(int(slot)); err != nil {
+			if !e.finishedAnyway(slot, err) {
+				stuck = errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.retireClosing", "finish of "+e.placeName(slot), err)
 				continue // it holds its active slot, and so its place in the budget: another time
 			}
 		}

@@ -351,13 +351,12 @@ func (e *Engine) readPiece(f *file, x store.Piece, missing intervals, off int64,
 }
 
 // readBlocks reads the piece's blocks and holds each against its checksum. What fails is read
-// once more, block by block, so that a passing error is no error and a lasting one has an
-// address.
+// once more, block by block and from every copy, so that a passing error is no error and a lasting one
+// has an address. A block that is good in one copy is answered, and the bad ones are mended later.
 func (e *Engine) readBlocks(f *file, x store.Piece, data []byte) error {
 	slot, zoneOff := e.split(x.Addr)
-	z := e.zoneOf(slot)
 	e.count.readBytes.Add(uint64(len(data)))
-	err := e.dev.ReadAt(z, zoneOff, data)
+	err := e.dev.ReadAt(int(slot), zoneOff, data)
 	if err != nil {
 		e.count.readErrors.Add(1)
 	}
@@ -366,15 +365,23 @@ func (e *Engine) readBlocks(f *file, x store.Piece, data []byte) error {
 		if err == nil && csum.Sum(b) == want {
 			continue
 		}
-		if rerr := e.dev.ReadAt(z, zoneOff+int64(i)*extent.BlockSize, b); rerr != nil {
-			e.zoneGone(slot, z, rerr)
-			e.scrubMet(x.Addr+extent.Addr(i*extent.BlockSize), want, 0, rerr)
-			return e.readFailed(f, x, int64(i), rerr)
+		at := x.Addr + extent.Addr(i*extent.BlockSize)
+		good, bad := e.readCopies(at, want, b)
+		if len(bad) > 0 {
+			e.count.corruptions.Add(uint64(len(bad)))
 		}
-		if got := csum.Sum(b); got != want {
-			e.count.corruptions.Add(1)
-			e.scrubMet(x.Addr+extent.Addr(i*extent.BlockSize), want, got, nil)
-			return e.corruption(f, x, int64(i), want, got)
+		if good {
+			e.mendLater(at, want, bad)
+			continue
+		}
+		for _, c := range bad {
+			e.scrubMet(at, c, want, false)
+		}
+		if c := bad[0]; c.err != nil {
+			e.zoneGone(slot, c.err)
+			return e.readFailed(f, x, int64(i), c.err)
+		} else {
+			return e.corruption(f, x, int64(i), want, c.got)
 		}
 	}
 	return nil

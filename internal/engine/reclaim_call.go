@@ -59,8 +59,8 @@ func (e *Engine) Reclaim(ctx context.Context, r ReclaimRequest, progress func(Re
 		return p, errdefs.Invalid(op, "target_bytes", "target_bytes must not be negative")
 	}
 	for _, slot := range r.BlockGroups {
-		if int64(slot) >= int64(len(e.zones)) {
-			return p, errdefs.New(errdefs.OutOfRange, "", op, fmt.Sprintf("block group %d", slot), fmt.Sprintf("there are %d block groups", len(e.zones)))
+		if int64(slot) >= int64(e.slots()) {
+			return p, errdefs.New(errdefs.OutOfRange, "", op, fmt.Sprintf("block group %d", slot), fmt.Sprintf("there are %d block groups", e.slots()))
 		}
 	}
 	if err := e.writable(op); err != nil && !r.DryRun {

@@ -96,7 +96,9 @@ func (m *mover) empty(ctx context.Context, slot uint32) (out outcome, err error)
 			return out, m.hold(slot, err)
 		}
 		step := outcome{}
-		parts, step.bad, step.unread = e.readParts(parts)
+		var read partsRead
+		parts, read = e.readParts(parts)
+		step.bad, step.unread = read.bad, read.unread
 		if step.moved, step.dropped, err = e.relocate(ctx, parts); err != nil {
 			if tries++; errors.Is(err, errSuspect) && tries <= redoTries {
 				continue
@@ -106,6 +108,7 @@ func (m *mover) empty(ctx context.Context, slot uint32) (out outcome, err error)
 			}
 			return out, err
 		}
+		e.mended(read.mended)
 		out.moved, out.dropped, out.bad, out.unread = out.moved+step.moved, out.dropped+step.dropped, out.bad+step.bad, out.unread+step.unread
 		if m.progress != nil {
 			m.progress(step)
@@ -121,7 +124,7 @@ func (m *mover) empty(ctx context.Context, slot uint32) (out outcome, err error)
 	if out.unread > 0 {
 		// The medium is failing: nothing is stored there again.
 		e.note(slot, bgRecord{readOnly: true})
-		e.quarantine(slot, e.zoneOf(slot), true, errUnreadable)
+		e.quarantine(slot, true, errUnreadable)
 	}
 	if now := e.al.Snapshot(int(slot), 1)[0]; now.Live > 0 {
 		if out.bad > 0 {
@@ -151,7 +154,7 @@ func (m *mover) hold(slot uint32, cause error) error {
 	}
 	e.o.Logger.Warn("a block group cannot be emptied", "block_group", slot, "zone", z, "detail", msg)
 	e.cond.set(Condition{
-		Reason: "ZONE_NOT_RECLAIMABLE", Severity: Warning, Object: fmt.Sprintf("devices/0/zones/%d", z), Message: msg,
+		Reason: "ZONE_NOT_RECLAIMABLE", Severity: Warning, Object: e.placeName(slot), Message: msg,
 		Advice: "rewrite or delete the files that are reported as damaged; the rest of the zone then comes back by itself",
 		Since:  e.o.Now(),
 	})
@@ -233,12 +236,25 @@ func (p livePart) upTo(blocks int64) livePart {
 	return p
 }
 
-// readParts reads the parts, in as few reads as make sense, and holds each block against its checksum.
-// It returns what is good, cut at frames, and how many blocks are not, or cannot even be read; those are
-// reported.
-func (e *Engine) readParts(parts []livePart) (good []livePart, bad, unread int64) {
+// partsRead is what was met when parts were read.
+type partsRead struct {
+	bad, unread int64 // blocks that are bad in every copy; of them, those that could not be read
+	mended      []spareCopy
+}
+
+// spareCopy is a block of which a copy is bad and another good.
+type spareCopy struct {
+	at   extent.Addr
+	want uint32
+	bad  []badCopy
+}
+
+// readParts reads the parts, in as few reads as make sense, and holds each block against its checksum. What
+// is bad is taken from another copy. It returns what is good, cut at frames; blocks that are good in no copy
+// are reported.
+func (e *Engine) readParts(parts []livePart) (good []livePart, met partsRead) {
 	if len(parts) == 0 {
-		return nil, 0, 0
+		return nil, met
 	}
 	ranges := make([]extent.Range, len(parts))
 	slot, _ := e.split(parts[0].addr)
@@ -262,19 +278,17 @@ func (e *Engine) readParts(parts []livePart) (good []livePart, bad, unread int64
 		for i := r.First; i < r.Last; i++ {
 			p := parts[i]
 			p.data = data[ranges[i].Off-r.Off:][:p.blocks*extent.BlockSize]
-			g, b, u := e.verifyPart(p, err != nil)
-			good = append(good, g...)
-			bad, unread = bad+b, unread+u
+			good = append(good, e.verifyPart(p, err != nil, &met)...)
 		}
 	}
-	return good, bad, unread
+	return good, met
 }
 
 // readZone reads in commands of at most moveRead bytes.
 func (e *Engine) readZone(slot uint32, off int64, p []byte) error {
 	for len(p) > 0 {
 		n := min(len(p), moveRead)
-		if err := e.dev.ReadAt(e.zoneOf(slot), off, p[:n]); err != nil {
+		if err := e.dev.ReadAt(int(slot), off, p[:n]); err != nil {
 			e.count.readErrors.Add(1)
 			return err
 		}
@@ -284,30 +298,34 @@ func (e *Engine) readZone(slot uint32, off int64, p []byte) error {
 }
 
 // verifyPart holds a part's blocks against their checksums. What fails is read once more, block by
-// block. It returns the runs of units that are good.
-func (e *Engine) verifyPart(p livePart, again bool) (good []livePart, bad, unread int64) {
-	slot, off := e.split(p.addr)
-	spoiled := make([]bool, 0)
+// block, from every copy. It returns the runs of units that are good.
+func (e *Engine) verifyPart(p livePart, again bool, met *partsRead) (good []livePart) {
+	var spoiled []bool
 	for i, want := range p.sums {
 		b := p.data[i*extent.BlockSize:][:extent.BlockSize]
 		if !again && csum.Sum(b) == want {
 			continue
 		}
-		err := e.dev.ReadAt(e.zoneOf(slot), off+int64(i)*extent.BlockSize, b)
-		if got := csum.Sum(b); err != nil || got != want {
-			if len(spoiled) == 0 {
-				spoiled = make([]bool, p.blocks)
+		at := p.addr + extent.Addr(i*extent.BlockSize)
+		fine, bad := e.readCopies(at, want, b)
+		if fine {
+			if len(bad) > 0 {
+				met.mended = append(met.mended, spareCopy{at, want, bad})
 			}
-			spoiled[i] = true
-			bad++
-			if err != nil {
-				unread++
-			}
-			e.badBlock(p.addr+extent.Addr(i*extent.BlockSize), want, got, err)
+			continue
 		}
+		if spoiled == nil {
+			spoiled = make([]bool, p.blocks)
+		}
+		spoiled[i] = true
+		met.bad++
+		if bad[0].err != nil {
+			met.unread++
+		}
+		e.badBlock(at, want, bad)
 	}
-	if bad == 0 {
-		return []livePart{p}, 0, 0
+	if spoiled == nil {
+		return []livePart{p}
 	}
 	run := int64(0) // blocks of good units before the one at hand
 	rest := p
@@ -331,7 +349,7 @@ func (e *Engine) verifyPart(p livePart, again bool) (good []livePart, bad, unrea
 		}
 	}
 	flush(0)
-	return good, bad, unread
+	return good
 }
 
 // unitBlocks returns the blocks of each unit of the part: of each frame, or 1.
@@ -348,34 +366,4 @@ func (p *livePart) unitBlocks() []int64 {
 		out[i] = p.frames[i].Blocks()
 	}
 	return out
-}
-
-// badBlock reports a block that fails its checksum or cannot be read, for a few of the files that
-// refer to it.
-func (e *Engine) badBlock(at extent.Addr, want, got uint32, cause error) {
-	e.rc.badBlocks.Add(1)
-	e.count.corruptions.Add(1)
-	e.scrubMet(at, want, got, cause)
-	err := e.st.View(func(tx *store.Tx) error {
-		refs, err := tx.RefsTo(at, 8)
-		for _, ref := range refs {
-			pieces, err := tx.Map(ref.File, ref.Off, ref.End())
-			if err != nil {
-				return err
-			}
-			for _, x := range pieces {
-				if block := int64(at-x.Addr) / extent.BlockSize; at < x.Addr || block >= x.Blocks {
-					continue
-				} else if f := (&file{id: ref.File}); cause != nil {
-					_ = e.readFailed(f, x, block, cause)
-				} else {
-					_ = e.corruption(f, x, block, want, got)
-				}
-			}
-		}
-		return err
-	})
-	if err != nil {
-		e.o.Logger.Warn("it is not known who refers to a bad block", "address", uint64(at), "error", err)
-	}
 }

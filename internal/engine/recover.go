@@ -4,26 +4,27 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/google/uuid"
-
 	"github.com/shingle-store/shingle/internal/alloc"
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
 	"github.com/shingle-store/shingle/internal/store"
 	"github.com/shingle-store/shingle/internal/zone"
-	"github.com/shingle-store/shingle/internal/zone/label"
 )
 
 // recover holds metadata and device against each other, mends what a crash legally leaves and
 // names what it does not, and begins a new run.
 func (e *Engine) recover(ctx context.Context) error {
 	var super store.Superblock
-	var dev store.Device
+	var devices []store.Device
 	var groups []store.BlockGroup
 	maps := &bitmaps{words: map[uint32][]uint64{}, broken: map[uint32]error{}}
 	err := e.st.View(func(tx *store.Tx) (err error) {
 		super = tx.Superblock()
-		if dev, err = tx.Device(0); err != nil {
+		err = tx.Devices(func(d store.Device) error {
+			devices = append(devices, d)
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 		return tx.BlockGroups(func(g store.BlockGroup) error {
@@ -40,27 +41,39 @@ func (e *Engine) recover(ctx context.Context) error {
 		e.codec = *e.o.Compression
 	}
 	e.ids.next = super.NodeIDLimit
-	if err := e.checkDevice(super, dev); err != nil {
+	e.copies = max(1, int(super.Copies))
+	members, err := e.matchDevices(super, devices)
+	if err != nil {
+		return err
+	}
+	if err := e.assemble(members, groups); err != nil {
+		return err
+	}
+	if err := e.lookForMissing(members, groups); err != nil {
+		return err
+	}
+	if err := e.distrust(members, groups); err != nil {
+		return err
+	}
+	e.sizeUp()
+	if err := e.findSpares(groups); err != nil {
 		return err
 	}
 	zones, err := e.dev.Report(0, -1)
 	if err != nil {
 		return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.Open", "zone report", err)
 	}
-	e.zones = make([]int, len(groups))
 	recovered := make([]alloc.BlockGroup, len(groups))
 	for i, g := range groups {
-		if int(g.Slot) != i || len(g.Places) != 1 || int(g.Places[0].Zone) >= len(zones) ||
-			e.geo.IsSequential(int(g.Places[0].Zone)) == (g.Kind == store.KindConventional) {
-			return errdefs.New(errdefs.Corruption, errdefs.ReasonCorruption, "engine.Open", fmt.Sprintf("block group %d", g.Slot), "the record does not fit the device")
-		}
-		e.zones[i] = int(g.Places[0].Zone)
-		if g.Kind == store.KindConventional {
-			recovered[i] = e.recoverConventional(g, zones[e.zones[i]], maps)
-			continue
-		}
-		if recovered[i], err = e.recoverGroup(g, zones[e.zones[i]]); err != nil {
-			return err
+		switch {
+		case g.Capacity == 0:
+			recovered[i] = alloc.BlockGroup{Slot: g.Slot, Zone: -1, Generation: g.Generation, State: alloc.Quarantined}
+		case g.Kind == store.KindConventional:
+			recovered[i] = e.recoverConventional(g, zones[i], maps)
+		default:
+			if recovered[i], err = e.recoverGroup(g, zones[i]); err != nil {
+				return err
+			}
 		}
 	}
 	if err := e.makeRoomForLabel(recovered, zones); err != nil {
@@ -77,7 +90,7 @@ func (e *Engine) recover(ctx context.Context) error {
 	}
 	e.reclaimDefaults(recovered)
 	if !e.st.ReadOnly() {
-		if err := e.beginRun(dev, maps); err != nil {
+		if err := e.beginRun(members, maps); err != nil {
 			return err
 		}
 		if err := e.finishCuts(); err != nil {
@@ -105,43 +118,21 @@ func zoneBudget(g zone.Geometry) (data, relocation int) {
 	return max(0, n-1), 1
 }
 
-// checkDevice refuses a device that is not the one the metadata is about.
-func (e *Engine) checkDevice(super store.Superblock, dev store.Device) error {
-	refuse := func(format string, a ...any) error {
-		return errdefs.New(errdefs.Precondition, errdefs.ReasonDeviceMismatch, "engine.Open", "device", fmt.Sprintf(format, a...))
-	}
-	l, other, err := label.ReadBoth(e.dev)
-	if errdefs.Is(err, errdefs.NotFound) {
-		return refuse("the device holds no Shingle label, but the metadata %s belongs to store %s: give the right --device, or restore the device", e.o.MetadataPath, uuid.UUID(super.StoreUUID))
-	} else if err != nil {
-		return err
-	}
-	switch {
-	case l.Store != super.StoreUUID:
-		return refuse("the device belongs to store %s, the metadata to store %s: give the --device and --data that belong together", uuid.UUID(l.Store), uuid.UUID(super.StoreUUID))
-	case l.Device != dev.Number:
-		return refuse("the device is number %d of its store, number %d is wanted", l.Device, dev.Number)
-	case l.ZoneSize != e.geo.ZoneSize || l.Zones != e.geo.Zones || l.Dialect != e.geo.Dialect:
-		return refuse("the device was formatted with %d zones of %d bytes and shows %d of %d: it was moved to other hardware or opened with another geometry: give the --device it was formatted as", l.Zones, l.ZoneSize, e.geo.Zones, e.geo.ZoneSize)
-	case l.Generation >= dev.OtherLabel && other == 0 && l.Generation < dev.LabelGeneration:
-		e.cond.set(Condition{
-			Reason: "LABEL_DAMAGED", Severity: Warning, Object: "devices/0", Since: e.o.Now(),
-			Message: fmt.Sprintf("the label of start %d cannot be read; the one before it was taken, and a new one written over the damage", dev.LabelGeneration),
-		})
-	case l.Generation < dev.LabelGeneration && !e.labelZoneFailed():
-		return refuse("the device is stale: its label is from start %d, the metadata from start %d; it looks like an old copy of the device: put the latest one back", l.Generation, dev.LabelGeneration)
-	case l.Generation > super.StartCounter+1:
-		return refuse("the metadata is stale: it is from start %d, the device from start %d; it looks like an old copy of the metadata: put the latest one back", super.StartCounter, l.Generation)
-	}
-	return nil
-}
-
 // recoverGroup holds one block group against its zone: the four cases of a write pointer that
 // does not agree (docs/reliability.md), and zones that failed.
 func (e *Engine) recoverGroup(g store.BlockGroup, z zone.Zone) (alloc.BlockGroup, error) {
 	bg := alloc.BlockGroup{
-		Slot: g.Slot, Zone: z.Index, Capacity: g.Capacity, AllocOffset: g.AllocOffset, Live: g.LiveBytes,
+		Slot: g.Slot, Zone: e.zoneOf(g.Slot), Capacity: g.Capacity, AllocOffset: g.AllocOffset, Live: g.LiveBytes,
 		Generation: g.Generation, Class: alloc.Class(g.Class),
+	}
+	if e.dev.Copies(int(g.Slot)) == 0 && g.LiveBytes == 0 && !e.renewable(g.Slot) {
+		bg.State = alloc.Quarantined // until its device is there again
+		return bg, nil
+	}
+	if g.LiveBytes > 0 && !e.st.ReadOnly() {
+		if err := e.levelPlaces(&g, &z); err != nil {
+			return bg, err
+		}
 	}
 	wp := min(z.WP, g.Capacity)
 	switch z.Condition {
@@ -150,14 +141,14 @@ func (e *Engine) recoverGroup(g store.BlockGroup, z zone.Zone) (alloc.BlockGroup
 		if z.Condition == zone.ReadOnly {
 			bg.State = alloc.ReadOnly
 		}
-		e.report("ZONE_FAILED", Error, z.Index, fmt.Sprintf("zone %d is %s; %d live bytes lie in it", z.Index, conditionWord(z.Condition), g.LiveBytes))
+		e.report("ZONE_FAILED", Error, e.placeName(g.Slot), fmt.Sprintf("zone %d is %s; %d live bytes lie in it", e.zoneOf(g.Slot), conditionWord(z.Condition), g.LiveBytes))
 		return bg, nil
 	case zone.Full:
 		wp = g.Capacity
 	}
 	if g.Flags&store.BGReadOnly != 0 {
 		bg.State = alloc.ReadOnly
-		e.report("ZONE_FAILED", Warning, z.Index, fmt.Sprintf("zone %d could not be read in part and is not written to any more; %d live bytes lie in it", z.Index, g.LiveBytes))
+		e.report("ZONE_FAILED", Warning, e.placeName(g.Slot), fmt.Sprintf("zone %d could not be read in part and is not written to any more; %d live bytes lie in it", e.zoneOf(g.Slot), g.LiveBytes))
 		return bg, nil
 	}
 	if g.LiveBytes == 0 {
@@ -170,12 +161,12 @@ func (e *Engine) recoverGroup(g store.BlockGroup, z zone.Zone) (alloc.BlockGroup
 		}
 		if end > wp {
 			bg.State = alloc.ReadOnly
-			e.report("DATA_LOSS", Error, z.Index, fmt.Sprintf("the write pointer of zone %d is at %d, but data lies up to %d in block group %d: what is above is lost; the block group is read-only", z.Index, wp, end, g.Slot))
+			e.report("DATA_LOSS", Error, e.placeName(g.Slot), fmt.Sprintf("the write pointer of zone %d is at %d, but data lies up to %d in block group %d: what is above is lost; the block group is read-only", e.zoneOf(g.Slot), wp, end, g.Slot))
 			return bg, nil
 		}
-		e.report("WRITE_POINTER_BEHIND", Info, z.Index, fmt.Sprintf("the write pointer of zone %d is at %d, the metadata says %d; nothing lives above it", z.Index, wp, g.AllocOffset))
+		e.report("WRITE_POINTER_BEHIND", Info, e.placeName(g.Slot), fmt.Sprintf("the write pointer of zone %d is at %d, the metadata says %d; nothing lives above it", e.zoneOf(g.Slot), wp, g.AllocOffset))
 	} else if wp > g.AllocOffset && (z.Condition != zone.Full || g.Flags&store.BGFinished == 0) {
-		e.report("WRITE_POINTER_AHEAD", Info, z.Index, fmt.Sprintf("the write pointer of zone %d is at %d, the metadata says %d; the tail is unusable", z.Index, wp, g.AllocOffset))
+		e.report("WRITE_POINTER_AHEAD", Info, e.placeName(g.Slot), fmt.Sprintf("the write pointer of zone %d is at %d, the metadata says %d; the tail is unusable", e.zoneOf(g.Slot), wp, g.AllocOffset))
 	}
 	bg.AllocOffset = wp
 	bg.State = alloc.Active
@@ -189,28 +180,38 @@ func (e *Engine) recoverGroup(g store.BlockGroup, z zone.Zone) (alloc.BlockGroup
 // did not follow, or holds only what is dead or was never committed. Whatever it holds may be of
 // another generation than the record's, so it is reset rather than gone on with.
 func (e *Engine) recoverDead(bg *alloc.BlockGroup, g store.BlockGroup, z zone.Zone, wp int64) error {
-	if wp == 0 && g.AllocOffset == 0 {
+	renew := e.renewable(g.Slot) && !e.st.ReadOnly()
+	if wp == 0 && g.AllocOffset == 0 && !renew {
 		bg.State = alloc.Empty
 		if g.Trimmed() {
 			e.trimmed.recovered(g.Slot)
 		}
 		return nil
 	}
-	if wp > 0 {
-		e.report("WRITE_POINTER_AHEAD", Info, z.Index, fmt.Sprintf("zone %d holds %d bytes and nothing that lives; it was reset", z.Index, wp))
+	if wp > 0 || renew {
+		if wp > 0 {
+			e.report("WRITE_POINTER_AHEAD", Info, e.placeName(g.Slot), fmt.Sprintf("zone %d holds %d bytes and nothing that lives; it was reset", e.zoneOf(g.Slot), wp))
+		}
 		if e.st.ReadOnly() {
 			bg.State, bg.AllocOffset = alloc.Full, g.Capacity
 			return nil
 		}
-		if err := e.dev.Reset(z.Index); err != nil {
+		capacity, err := e.renewPlaces(g.Slot, g.Capacity, nil)
+		if bg.Capacity = capacity; err != nil || capacity == 0 {
+			bg.State, bg.AllocOffset = alloc.Quarantined, 0
+			e.note(g.Slot, bgRecord{generation: bg.Generation + 1, places: e.recordedPlaces(g.Slot), capacity: recordedCapacity(capacity)})
+			return err
+		}
+		bg.Zone = e.zoneOf(g.Slot)
+		if err := e.dev.Reset(int(g.Slot)); err != nil {
 			bg.State = alloc.Quarantined
-			e.report("ZONE_FAILED", Warning, z.Index, fmt.Sprintf("zone %d cannot be reset and is not used: %v", z.Index, err))
+			e.report("ZONE_FAILED", Warning, e.placeName(g.Slot), fmt.Sprintf("zone %d cannot be reset and is not used: %v", e.zoneOf(g.Slot), err))
 			return nil
 		}
 	}
 	bg.State, bg.AllocOffset = alloc.Empty, 0
 	bg.Generation++
-	e.note(g.Slot, bgRecord{generation: bg.Generation})
+	e.note(g.Slot, bgRecord{generation: bg.Generation, places: e.recordedPlaces(g.Slot), capacity: bg.Capacity})
 	return nil
 }
 
@@ -227,8 +228,8 @@ func (e *Engine) liveEnd(slot uint32) (end int64, err error) {
 	return end, err
 }
 
-func (e *Engine) report(reason string, s Severity, z int, msg string) {
-	c := Condition{Reason: reason, Severity: s, Object: fmt.Sprintf("devices/0/zones/%d", z), Message: msg, Since: e.o.Now()}
+func (e *Engine) report(reason string, s Severity, object, msg string) {
+	c := Condition{Reason: reason, Severity: s, Object: object, Message: msg, Since: e.o.Now()}
 	if reason == "DATA_LOSS" {
 		c.Advice = "run `engine check` for the files; restore them from another source"
 	}
@@ -247,15 +248,15 @@ func (e *Engine) makeRoomForLabel(groups []alloc.BlockGroup, zones []zone.Zone) 
 	}
 	active := 0
 	for i := range groups {
-		switch zones[e.zones[i]].Condition {
+		switch zones[i].Condition {
 		case zone.ImplicitOpen, zone.ExplicitOpen, zone.Closed:
 		default:
 			continue
 		}
 		if st := groups[i].State; st == alloc.ReadOnly || st == alloc.Quarantined {
 			// Not one that has lost its tail: finished, it would read as zeros there, and not as lost.
-			if groups[i].AllocOffset <= zones[e.zones[i]].WP {
-				e.giveSlotBack(e.zones[i])
+			if groups[i].AllocOffset <= zones[i].WP {
+				e.giveSlotBack(uint32(i))
 			}
 			continue
 		}
@@ -265,8 +266,8 @@ func (e *Engine) makeRoomForLabel(groups []alloc.BlockGroup, zones []zone.Zone) 
 		if active++; active <= budget {
 			continue
 		}
-		if err := e.dev.Finish(e.zones[i]); err != nil {
-			return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.Open", fmt.Sprintf("finish of zone %d", e.zones[i]), err)
+		if err := e.dev.Finish(i); err != nil {
+			return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.Open", "finish of "+e.placeName(uint32(i)), err)
 		}
 		groups[i].State = alloc.Full
 		e.note(groups[i].Slot, bgRecord{finished: true})
@@ -276,70 +277,10 @@ func (e *Engine) makeRoomForLabel(groups []alloc.BlockGroup, zones []zone.Zone) 
 
 // giveSlotBack finishes a zone that is not written to any more, so that it does not keep one of the
 // device's active zones from those that are. Where that fails, the device has one less.
-func (e *Engine) giveSlotBack(z int) {
-	if err := e.dev.Finish(z); err != nil {
-		e.o.Logger.Warn("a zone that is not used any more cannot be finished, and may stay active", "zone", z, "error", err)
+func (e *Engine) giveSlotBack(slot uint32) {
+	if err := e.dev.Finish(int(slot)); err != nil {
+		e.o.Logger.Warn("a zone that is not used any more cannot be finished, and may stay active", "place", e.placeName(slot), "error", err)
 	}
-}
-
-// beginRun writes the label of this run, then the start counter: so the label is never behind what
-// the device's record says of it.
-func (e *Engine) beginRun(dev store.Device, maps *bitmaps) error {
-	failed := e.labelZoneFailed()
-	err := label.Write(e.dev, label.Label{
-		Store: e.uuid, Device: 0, Devices: 1, Generation: e.starts, ZoneSize: e.geo.ZoneSize, Zones: e.geo.Zones, Dialect: e.geo.Dialect,
-	})
-	switch {
-	case err == nil:
-		dev.LabelGeneration = e.starts
-		// Of the two labels that there were, one is left: if it cannot be read, one that is no older
-		// than what the record says.
-		if _, other, err := label.ReadBoth(e.dev); err == nil && other != 0 {
-			dev.OtherLabel = other
-		}
-	case failed || errdefs.Is(err, errdefs.Device):
-		// The label that can be read stays the device's; the record says which one that is.
-		e.o.Logger.Warn("the label cannot be written", "error", err)
-		if !failed {
-			e.cond.set(Condition{
-				Reason: "LABEL_NOT_WRITTEN", Severity: Warning, Object: "devices/0", Since: e.o.Now(),
-				Message: fmt.Sprintf("the label of this start could not be written, so a stale copy of the device may not be recognised: %v", err),
-			})
-		}
-	default:
-		return err
-	}
-	records := e.takeRecords()
-	// It must be possible to open a store that is to be made room in.
-	return e.st.UpdateFreeing(func(tx *store.Tx) error {
-		tx.SetSuperblock(func(s *store.Superblock) {
-			s.StartCounter, s.Clean, s.NodeIDLimit = e.starts, false, e.ids.next+idLease
-		})
-		if err := tx.PutDevice(dev); err != nil {
-			return err
-		}
-		if err := maps.put(tx); err != nil {
-			return err
-		}
-		return e.putRecords(tx, records)
-	})
-}
-
-// labelZoneFailed reports whether a label zone takes no writes any more, and names it.
-func (e *Engine) labelZoneFailed() (failed bool) {
-	a, b, err := label.Zones(e.geo)
-	if err != nil {
-		return false
-	}
-	for _, z := range []int{a, b} {
-		r, err := e.dev.Report(z, 1)
-		if err != nil || r[0].Condition != zone.ReadOnly && r[0].Condition != zone.Offline {
-			continue
-		}
-		failed = true
-		e.report("LABEL_ZONE_FAILED", Warning, z, fmt.Sprintf("zone %d, which holds a label, is %s: the label is not brought up to date any more, so a stale copy of the device may not be recognised", z, conditionWord(r[0].Condition)))
-	}
-	return failed
 }
 
 func conditionWord(c zone.Condition) string {

@@ -138,7 +138,7 @@ func TestDamagedMetadata(t *testing.T) {
 
 func format(dev zone.Device, dir string, force bool) error {
 	return Format(FormatOptions{
-		Device: dev, MetadataPath: filepath.Join(dir, "meta.db"), UUID: [16]byte{7}, Now: time.Now, MetadataNoSync: true, Force: force,
+		Devices: []Device{{Device: dev}}, MetadataPath: filepath.Join(dir, "meta.db"), UUID: [16]byte{7}, Now: time.Now, MetadataNoSync: true, Force: force,
 	})
 }
 

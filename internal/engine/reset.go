@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/shingle-store/shingle/internal/alloc"
+	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/store"
 )
 
@@ -14,13 +15,18 @@ type bgRecord struct {
 	class      alloc.Class // of who opened it since; 0: nobody
 	readOnly   bool        // its medium is failing; for good
 	finished   bool        // before it was full, so that the next open is not surprised by its write pointer
+	// places are where it lies from now on, nil: where it did; capacity is what it holds there, 0: as before.
+	places   []store.Place
+	capacity int64
 }
 
 // note merges what happened to a block group into what the next commit records.
 func (e *Engine) note(slot uint32, r bgRecord) {
 	e.records.Lock()
 	defer e.records.Unlock()
-	if old := e.records.m[slot]; r.generation == 0 {
+	old := e.records.m[slot]
+	r.keepPlaces(old)
+	if r.generation == 0 {
 		r.generation = old.generation
 		if r.class == 0 {
 			r.class = old.class
@@ -28,6 +34,16 @@ func (e *Engine) note(slot uint32, r bgRecord) {
 		r.readOnly = r.readOnly || old.readOnly
 	}
 	e.records.m[slot] = r
+}
+
+// keepPlaces takes over where an older record said the block group lies, unless this one does.
+func (r *bgRecord) keepPlaces(old bgRecord) {
+	if r.places == nil {
+		r.places = old.places
+	}
+	if r.capacity == 0 {
+		r.capacity = old.capacity
+	}
 }
 
 // resetter finishes zones that left allocation early and resets those with nothing live. alloc
@@ -73,18 +89,32 @@ func (e *Engine) resetOne() bool {
 // FinishReset, for extents of the new generation may be published at once. A zone that cannot be
 // reset is not used any more.
 func (e *Engine) resetZone(bg alloc.BlockGroup) error {
-	err := e.dev.Reset(bg.Zone)
+	capacity, err := e.renewPlaces(bg.Slot, bg.Capacity, func(n int64) bool { return e.al.Resize(bg.Slot, n) })
 	if err != nil {
-		e.giveSlotBack(bg.Zone)
+		e.o.Logger.Warn("a block group stays where it is", "place", e.placeName(bg.Slot), "error", err)
+	}
+	if capacity > 0 {
+		err = e.dev.Reset(int(bg.Slot))
+	}
+	if err != nil {
+		e.giveSlotBack(bg.Slot)
 		e.al.FinishReset(bg.Slot, false)
 		e.cond.set(Condition{
-			Reason: "ZONE_FAILED", Severity: Warning, Object: fmt.Sprintf("devices/0/zones/%d", bg.Zone), Since: e.o.Now(),
-			Message: fmt.Sprintf("zone %d cannot be reset and is not used any more: %v", bg.Zone, err),
+			Reason: "ZONE_FAILED", Severity: Warning, Object: e.placeName(bg.Slot), Since: e.o.Now(),
+			Message: fmt.Sprintf("zone %d cannot be reset and is not used any more: %v", e.zoneOf(bg.Slot), err),
 		})
 		return err
 	}
-	e.note(bg.Slot, bgRecord{generation: bg.Generation + 1})
+	e.note(bg.Slot, bgRecord{generation: bg.Generation + 1, places: e.recordedPlaces(bg.Slot), capacity: recordedCapacity(capacity)})
 	return nil
+}
+
+// recordedCapacity is a capacity as a bgRecord has it.
+func recordedCapacity(n int64) int64 {
+	if n == 0 {
+		return -1
+	}
+	return n
 }
 
 // takeRecords hands over what the next commit is to record.
@@ -103,12 +133,15 @@ func (e *Engine) returnRecords(m map[uint32]bgRecord) {
 	for slot, r := range m {
 		if cur, ok := e.records.m[slot]; !ok {
 			e.records.m[slot] = r
-		} else if cur.generation == 0 { // opened or finished after what the commit was to record
+			continue
+		} else if cur.keepPlaces(r); cur.generation == 0 { // opened or finished after what the commit was to record
 			cur.generation = r.generation
 			if cur.class == 0 {
 				cur.class = r.class
 			}
 			cur.readOnly = cur.readOnly || r.readOnly
+			e.records.m[slot] = cur
+		} else {
 			e.records.m[slot] = cur
 		}
 	}
@@ -117,6 +150,9 @@ func (e *Engine) returnRecords(m map[uint32]bgRecord) {
 func (e *Engine) putRecords(tx *store.Tx, m map[uint32]bgRecord) error {
 	for slot, r := range m {
 		bg, err := tx.BlockGroup(slot)
+		if errdefs.Is(err, errdefs.NotFound) && r.places != nil {
+			bg, err = store.BlockGroup{Slot: slot, Kind: store.KindSequential, Class: uint8(alloc.ClassData), Generation: 1}, nil
+		}
 		if err != nil {
 			return err
 		}
@@ -131,6 +167,12 @@ func (e *Engine) putRecords(tx *store.Tx, m map[uint32]bgRecord) error {
 		}
 		if r.finished {
 			bg.Flags = bg.Flags&^store.BGTrimmed | store.BGFinished
+		}
+		if r.places != nil {
+			bg.Places = r.places
+		}
+		if r.capacity != 0 {
+			bg.Capacity = max(0, r.capacity)
 		}
 		if err := tx.PutBlockGroup(bg); err != nil {
 			return err

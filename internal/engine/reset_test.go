@@ -47,7 +47,7 @@ func TestResetWaitsForTheCommit(t *testing.T) {
 		b := newFaultBench(t, zns(24, 256<<10), o)
 		e := b.open()
 		slots := map[int]uint32{}
-		for slot := range uint32(len(e.zones)) {
+		for slot := range uint32(e.slots()) {
 			slots[e.zoneOf(slot)] = slot
 		}
 		var resets atomic.Int64

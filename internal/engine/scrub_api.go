@@ -47,7 +47,7 @@ type ScrubFinding struct {
 	FileID           uint64
 	Offset, Length   int64  // in the file
 	Address          uint64 // logical
-	Zone             uint32
+	Device, Zone     uint32
 	ZoneOffset       int64
 	Expected, Actual uint32 // crc32c; Actual 0 with Unreadable
 	Unreadable       bool

@@ -54,7 +54,7 @@ func newScrubStore(b *testing.B, size, length int64) *scrubStore {
 	}
 	d := open()
 	meta := filepath.Join(dir, "meta")
-	if err := Format(FormatOptions{Device: d, MetadataPath: meta, UUID: [16]byte{1}, Now: time.Now}); err != nil {
+	if err := Format(FormatOptions{Devices: []Device{{Device: d}}, MetadataPath: meta, UUID: [16]byte{1}, Now: time.Now}); err != nil {
 		b.Fatal(err)
 	}
 	if err := d.Close(); err != nil {
@@ -63,7 +63,7 @@ func newScrubStore(b *testing.B, size, length int64) *scrubStore {
 	codec := extent.CodecNone
 	var err error
 	s.e, err = Open(b.Context(), quietReclaim(Options{
-		Device: open(), MetadataPath: meta, Compression: &codec, Now: time.Now, Random: newSeeded(1), WritebackAge: time.Hour,
+		Devices: []Device{{Device: open()}}, MetadataPath: meta, Compression: &codec, Now: time.Now, Random: newSeeded(1), WritebackAge: time.Hour,
 	}))
 	if err != nil {
 		b.Fatal(err)
@@ -152,7 +152,7 @@ func (s *scrubStore) uncured(b *testing.B, c *cost) {
 		from, to := at, min(at+stripe, int64(xs[len(xs)-1].End()))
 		slot, off := e.split(extent.Addr(from))
 		data := p[:to-from]
-		if err := e.dev.ReadAt(e.zoneOf(slot), off, data); err != nil {
+		if err := e.dev.ReadAt(int(slot), off, data); err != nil {
 			b.Fatal(err)
 		}
 		c.reads, c.bytesRead = c.reads+1, c.bytesRead+uint64(len(data))
@@ -204,7 +204,7 @@ func (s *scrubStore) sequential(b *testing.B, c *cost) {
 		b.Fatal(err)
 	}
 	p := slab.Aligned(1 << 20)
-	off := st.Size() - int64(s.e.geo.Zones)*s.e.geo.ZoneSize + int64(s.e.zoneOf(0))*s.e.geo.ZoneSize
+	off := st.Size() - int64(s.e.Geometry().Zones)*s.e.geo.ZoneSize + int64(s.e.zoneOf(0))*s.e.geo.ZoneSize
 	for n := int64(0); n < s.stored; n += int64(len(p)) {
 		if _, err := io.ReadFull(io.NewSectionReader(f, off+n, int64(len(p))), p); err != nil {
 			b.Fatal(err)

@@ -10,12 +10,15 @@ import (
 	"github.com/shingle-store/shingle/internal/extent"
 	"github.com/shingle-store/shingle/internal/scrub"
 	"github.com/shingle-store/shingle/internal/store"
+	"github.com/shingle-store/shingle/internal/zone/array"
 )
 
 // foundKey tells the findings of a scrub apart: blocks by their address.
 type foundKey struct {
 	object string
 	addr   uint64
+	device uint32 // of blocks and labels: each copy is one of its own
+	zone   uint32
 	file   uint64 // of records that are a file's
 	off    int64
 }
@@ -29,7 +32,7 @@ func (k foundKey) normal() foundKey {
 }
 
 func keyOf(f *scrub.Finding) foundKey {
-	return foundKey{f.Object, f.Address, f.FileID, f.Offset}.normal()
+	return foundKey{f.Object, f.Address, f.Device, f.Zone, f.FileID, f.Offset}.normal()
 }
 
 // maxKnown is how many findings are remembered. When there are more, others' are not taken any more, so
@@ -49,7 +52,7 @@ func (s *scrubSpace) claim(k foundKey) bool {
 	return true
 }
 
-// outcome decides what becomes of what is bad. There is no other copy that it could be mended from.
+// outcome is what becomes of what is bad if it cannot be mended.
 func (s *scrubSpace) outcome() scrub.Outcome {
 	if s.rec.ReadOnly {
 		return scrub.NotRepairedReadOnly
@@ -58,13 +61,19 @@ func (s *scrubSpace) outcome() scrub.Outcome {
 }
 
 // Judge implements scrub.Space.
-func (s *scrubSpace) Judge(at int64, want, got uint32, err error) (scrub.Finding, scrub.Verdict) {
-	f, verdict := s.judge(extent.Addr(at), want, got, err, false)
-	if verdict == scrub.Bad {
-		s.e.count.corruptions.Add(1)
+func (s *scrubSpace) Judge(at int64, copy int, want, got uint32, err error) (scrub.Finding, scrub.Verdict) {
+	e, addr := s.e, extent.Addr(at)
+	other := false
+	if e.copies > 1 {
+		other, _ = e.readCopies(addr, want, scratchBlock())
 	}
-	if slot, _ := s.e.split(extent.Addr(at)); err != nil && verdict != scrub.Moved {
-		s.e.zoneGone(slot, s.e.zoneOf(slot), err)
+	f, verdict := s.judge(addr, badCopy{copy, got, err}, want, other, false)
+	if verdict == scrub.Bad {
+		e.count.corruptions.Add(1)
+		f.Mend = other && !s.rec.ReadOnly && f.Outcome == scrub.Uncorrectable
+	}
+	if slot, _ := e.split(addr); err != nil && verdict != scrub.Moved {
+		e.zoneGone(slot, err)
 	}
 	return f, verdict
 }
@@ -72,13 +81,14 @@ func (s *scrubSpace) Judge(at int64, want, got uint32, err error) (scrub.Finding
 // mostSharing bounds the references to a bad block that are counted.
 const mostSharing = 1000
 
-// judge looks again whether the block is what was looked up, and if so who refers to it. others: it is not
-// the scrub's own, and is not claimed.
-func (s *scrubSpace) judge(at extent.Addr, want, got uint32, cause error, others bool) (f scrub.Finding, v scrub.Verdict) {
+// judge looks again whether the block is what was looked up, and if so who refers to it. spare: another copy
+// of it is good. others: it is not the scrub's own, and is not claimed.
+func (s *scrubSpace) judge(at extent.Addr, bad badCopy, want uint32, spare, others bool) (f scrub.Finding, v scrub.Verdict) {
 	e := s.e
 	slot, off := e.split(at)
+	place, got, cause := e.placeAt(slot, bad.copy), bad.got, bad.err
 	f = scrub.Finding{
-		Address: uint64(at), Zone: uint32(e.zoneOf(slot)), ZoneOffset: off, Expected: want, Actual: got, Unreadable: cause != nil,
+		Address: uint64(at), Device: uint32(place.Device), Zone: uint32(place.Zone), ZoneOffset: off, Expected: want, Actual: got, Unreadable: cause != nil,
 		Outcome: s.outcome(), Time: e.o.Now(),
 	}
 	if cause != nil {
@@ -134,6 +144,8 @@ func (s *scrubSpace) judge(at extent.Addr, want, got uint32, cause error, others
 	f.Offset, f.Length = hangs.Off, hangs.Len()
 	switch file := (&file{id: f.FileID}); {
 	case others, f.Outcome == scrub.Gone: // who met it has said so; nobody misses it
+	case spare:
+		e.o.Logger.Warn("a copy of stored data is bad; another is good", "file", f.File, "offset", f.Offset, "place", zoneName(f.Device, int(f.Zone)), "zone_offset", off)
 	case s.said.Add(1) > maxConditions: // of a whole zone that is lost, a part is enough; findings has all
 	case cause != nil:
 		_ = e.readFailed(file, piece, block, cause)
@@ -168,21 +180,27 @@ func pieceAt(tx *store.Tx, ref store.FileExtent, at extent.Addr) (store.Piece, b
 	return store.Piece{}, false
 }
 
-// scrubMet tells a scrub that runs of a bad block that somebody else has met.
-func (e *Engine) scrubMet(at extent.Addr, want, got uint32, cause error) {
+// scrubMet tells a scrub that runs of a bad copy of a block that somebody else has met. mended: it has been
+// put right since.
+func (e *Engine) scrubMet(at extent.Addr, bad badCopy, want uint32, mended bool) {
 	s := e.scrubs.met.Load()
 	if s == nil {
 		return
 	}
-	if slot, _ := e.split(at); s.rec.Scope == scopeGroup && slot != s.rec.Slot {
+	slot, _ := e.split(at)
+	place := e.placeAt(slot, bad.copy)
+	if s.rec.Scope == scopeGroup && slot != s.rec.Slot || s.rec.Scope == scopeDevice && s.rec.Device != fmt.Sprint(place.Device) {
 		return
 	}
-	if !s.wants(foundKey{addr: uint64(at)}) {
+	if !s.wants(foundKey{addr: uint64(at), device: uint32(place.Device), zone: uint32(place.Zone)}) {
 		return
 	}
-	f, v := s.judge(at, want, got, cause, true)
-	if v != scrub.Bad || cause != nil && s.Alive() != nil { // of a device that is gone no block is bad
+	f, v := s.judge(at, bad, want, mended, true)
+	if v != scrub.Bad || bad.err != nil && s.Alive() != nil { // of a device that is gone no block is bad
 		return
+	}
+	if mended {
+		f.Outcome = scrub.Repaired
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,9 +233,9 @@ func (s *scrubSpace) Met() []scrub.Finding {
 }
 
 // superFinding is a label or zone header that is not what it must be.
-func (s *scrubSpace) superFinding(object string, z int, at extent.Addr, p []byte, err error) scrub.Finding {
+func (s *scrubSpace) superFinding(object string, place array.Place, at extent.Addr, p []byte, err error) scrub.Finding {
 	f := scrub.Finding{
-		Object: object, Super: true, Zone: uint32(z), Address: uint64(at), Unreadable: err != nil,
+		Object: object, Super: true, Device: uint32(place.Device), Zone: uint32(place.Zone), Address: uint64(at), Unreadable: err != nil,
 		Outcome: s.outcome(), Time: s.e.o.Now(),
 	}
 	if err == nil {
@@ -228,9 +246,11 @@ func (s *scrubSpace) superFinding(object string, z int, at extent.Addr, p []byte
 }
 
 // JudgeHeader implements scrub.Space.
-func (s *scrubSpace) JudgeHeader(slot uint32, p []byte, err error) (scrub.Finding, scrub.Verdict) {
-	z := s.e.zoneOf(slot)
-	return s.superFinding(fmt.Sprintf("devices/0/zones/%d/header", z), z, s.e.addr(slot, 0), p, err), scrub.Bad
+func (s *scrubSpace) JudgeHeader(slot uint32, copy int, p []byte, err error) (scrub.Finding, scrub.Verdict) {
+	place := s.e.placeAt(slot, copy)
+	f := s.superFinding(zoneName(uint32(place.Device), place.Zone)+"/header", place, s.e.addr(slot, 0), p, err)
+	f.Mend = f.Outcome == scrub.Uncorrectable
+	return f, scrub.Bad
 }
 
 // recordFinding is a damaged record of the metadata.

@@ -84,12 +84,13 @@ func TestScrubMetIsThereWhenKnown(t *testing.T) {
 	}
 	e.scrubs.met.Store(s)
 	defer e.scrubs.met.Store(nil)
-	key := foundKey{addr: uint64(x.Addr)}
+	slot, _ := e.split(x.Addr)
+	key := foundKey{addr: uint64(x.Addr), zone: uint32(e.zoneOf(slot))}
 	for range 200 {
 		met := make(chan struct{})
 		go func() {
 			defer close(met)
-			e.scrubMet(x.Addr, x.Sums[0], x.Sums[0]+1, nil)
+			e.scrubMet(x.Addr, badCopy{got: x.Sums[0] + 1}, x.Sums[0], false)
 		}()
 		for known := false; !known; {
 			s.mu.Lock()

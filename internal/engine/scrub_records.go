@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -34,8 +35,8 @@ func (e *Engine) newScrub(op string, r ScrubRequest) (store.Scrub, error) {
 	if r.Scope.BlockGroup != nil {
 		rec.Scope, rec.Slot = scopeGroup, *r.Scope.BlockGroup
 		scopes++
-		if int64(rec.Slot) >= int64(len(e.zones)) {
-			return rec, errdefs.New(errdefs.OutOfRange, "", op, fmt.Sprintf("block group %d", rec.Slot), fmt.Sprintf("there are %d block groups", len(e.zones)))
+		if int64(rec.Slot) >= int64(e.slots()) {
+			return rec, errdefs.New(errdefs.OutOfRange, "", op, fmt.Sprintf("block group %d", rec.Slot), fmt.Sprintf("there are %d block groups", e.slots()))
 		}
 	}
 	if r.Scope.Device != "" {
@@ -43,8 +44,10 @@ func (e *Engine) newScrub(op string, r ScrubRequest) (store.Scrub, error) {
 		scopes++
 		if n, err := strconv.ParseUint(rec.Device, 10, 32); err != nil {
 			return rec, errdefs.Invalid(op, "scope.device", "device must be a number")
-		} else if n != 0 {
-			return rec, errdefs.New(errdefs.OutOfRange, "", op, "device "+rec.Device, "there is one device, 0")
+		} else if !e.hasDevice(uint32(n)) {
+			return rec, errdefs.New(errdefs.OutOfRange, "", op, "device "+rec.Device, "there is no such device; `client device ls` lists them")
+		} else {
+			rec.Device = strconv.FormatUint(n, 10)
 		}
 	}
 	switch {
@@ -85,11 +88,12 @@ func (e *Engine) planScrub(rec *store.Scrub) error {
 			if rec.Scope == scopeStore {
 				rec.MetadataTotal = used
 			}
-			each := max(1, (len(e.zones)+store.MaxScrubMarks-1)/store.MaxScrubMarks)
+			each := max(1, (e.slots()+store.MaxScrubMarks-1)/store.MaxScrubMarks)
 			rec.Span = int64(each) * e.geo.ZoneSize
-			rec.Marks = make([]int64, max(1, (len(e.zones)+each-1)/each))
+			rec.Marks = make([]int64, max(1, (e.slots()+each-1)/each))
 			err := tx.BlockGroups(func(g store.BlockGroup) error {
-				if i := int(g.Slot) / each; i < len(rec.Marks) {
+				on := func(p store.Place) bool { return rec.Device == strconv.FormatUint(uint64(p.Device), 10) && !p.Stale }
+				if i := int(g.Slot) / each; i < len(rec.Marks) && (rec.Scope == scopeStore || slices.ContainsFunc(g.Places, on)) {
 					rec.Marks[i] += g.LiveBytes
 				}
 				return nil
@@ -198,7 +202,7 @@ func (e *Engine) findingRecords(fs []scrub.Finding) []store.Finding {
 	out := make([]store.Finding, len(fs))
 	for i, f := range fs {
 		out[i] = store.Finding{
-			FileID: f.FileID, File: f.File, Off: f.Offset, Len: f.Length, Addr: extent.Addr(f.Address), Zone: f.Zone, ZoneOff: f.ZoneOffset,
+			FileID: f.FileID, File: f.File, Off: f.Offset, Len: f.Length, Addr: extent.Addr(f.Address), Device: f.Device, Zone: f.Zone, ZoneOff: f.ZoneOffset,
 			Expected: f.Expected, Actual: f.Actual, Unreadable: f.Unreadable, Outcome: uint8(f.Outcome), Time: f.Time.UnixNano(),
 			OtherRefs: uint32(f.OtherReferences), Object: f.Object,
 		}
@@ -208,7 +212,7 @@ func (e *Engine) findingRecords(fs []scrub.Finding) []store.Finding {
 
 func findingOf(f store.Finding) ScrubFinding {
 	return ScrubFinding{
-		File: f.File, FileID: f.FileID, Offset: f.Off, Length: f.Len, Address: uint64(f.Addr), Zone: f.Zone, ZoneOffset: f.ZoneOff,
+		File: f.File, FileID: f.FileID, Offset: f.Off, Length: f.Len, Address: uint64(f.Addr), Device: f.Device, Zone: f.Zone, ZoneOffset: f.ZoneOff,
 		Expected: f.Expected, Actual: f.Actual, Unreadable: f.Unreadable, Outcome: scrub.Outcome(f.Outcome), Time: time.Unix(0, f.Time),
 		OtherReferences: int(f.OtherRefs), Object: f.Object,
 	}

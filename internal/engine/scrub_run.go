@@ -67,7 +67,7 @@ func (e *Engine) scrubSteps(ctx context.Context, run *scrubRun, rec store.Scrub)
 	}
 	e.scrubs.met.Store(space)
 	defer e.scrubs.met.Store(nil)
-	last, e.scrubs.drained, err = scrub.Run(ctx, space, planOf(&rec, e.geo.ZoneSize, len(e.zones)), last.Progress, scrub.Options{
+	last, e.scrubs.drained, err = scrub.Run(ctx, space, planOf(&rec, e.geo.ZoneSize, e.slots()), last.Progress, scrub.Options{
 		ZoneSize: e.geo.ZoneSize, Memory: e.o.ScrubMemory, Group: e.o.ScrubGroup, Limit: run.limit,
 		Now: e.o.Now, After: e.after, Go: e.wg.Go,
 	})

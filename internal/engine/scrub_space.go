@@ -3,6 +3,8 @@ package engine
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/shingle-store/shingle/internal/slab"
 	"github.com/shingle-store/shingle/internal/store"
 	"github.com/shingle-store/shingle/internal/zone"
+	"github.com/shingle-store/shingle/internal/zone/array"
 	"github.com/shingle-store/shingle/internal/zone/label"
 )
 
@@ -45,7 +48,7 @@ func (e *Engine) newScrubSpace(run *scrubRun, rec store.Scrub) (*scrubSpace, err
 				if len(s.mu.known) == maxKnown {
 					return false
 				}
-				s.mu.known[foundKey{f.Object, uint64(f.Addr), f.FileID, f.Off}.normal()] = struct{}{}
+				s.mu.known[foundKey{f.Object, uint64(f.Addr), f.Device, f.Zone, f.FileID, f.Off}.normal()] = struct{}{}
 				after, n = f.Seq, n+1
 				more = n == maxFindings // the rest in a transaction of its own
 				return !more
@@ -59,55 +62,89 @@ func (e *Engine) newScrubSpace(run *scrubRun, rec store.Scrub) (*scrubSpace, err
 	return s, nil
 }
 
-// Labels implements scrub.Space.
+// Labels implements scrub.Space. A label that is bad is written anew.
 func (s *scrubSpace) Labels() (bad []scrub.Finding, reads int) {
-	a, b, err := label.Zones(s.e.geo)
+	for _, m := range s.e.dev.Members() {
+		dev := s.e.dev.Member(m.Number)
+		if dev == nil || s.rec.Scope == scopeDevice && s.rec.Device != fmt.Sprint(m.Number) {
+			continue
+		}
+		b, n := s.labelsOf(uint32(m.Number), dev)
+		bad, reads = append(bad, b...), reads+n
+	}
+	return bad, reads
+}
+
+func (s *scrubSpace) labelsOf(number uint32, dev zone.Device) (bad []scrub.Finding, reads int) {
+	a, b, err := label.Zones(dev.Geometry())
 	if err != nil {
 		return nil, 0
 	}
 	for _, z := range []int{a, b} {
 		p := slab.Aligned(extent.BlockSize)
-		err := s.e.dev.ReadAt(z, 0, p)
-		if reads++; err != nil || !s.isLabel(p) {
-			err = s.e.dev.ReadAt(z, 0, p) // what passes is no damage
+		err := dev.ReadAt(z, 0, p)
+		if reads++; err != nil || !s.isLabel(number, p) {
+			err = dev.ReadAt(z, 0, p) // what passes is no damage
 			reads++
 		}
-		if err != nil || !s.isLabel(p) {
-			bad = append(bad, s.superFinding("devices/0/label", z, 0, p, err))
+		if err == nil && s.isLabel(number, p) {
+			continue
 		}
+		f := s.superFinding(deviceName(number)+"/label", array.Place{Device: int(number), Zone: z}, 0, p, err)
+		if f.Outcome == scrub.Uncorrectable && s.e.writable("engine.Scrub") == nil && s.e.mendLabel(number, dev) == nil {
+			f.Outcome = scrub.Repaired
+			s.e.cond.clear("CORRUPTION", f.Object)
+		}
+		bad = append(bad, f)
 	}
 	return bad, reads
 }
 
-func (s *scrubSpace) isLabel(p []byte) bool {
+func (s *scrubSpace) isLabel(number uint32, p []byte) bool {
 	l, err := label.DecodeLabel(p)
-	return err == nil && l.Store == s.e.uuid && l.Device == 0
+	return err == nil && l.Store == s.e.uuid && l.Device == number
 }
 
 // Alive implements scrub.Space: a device that reads anything at all is alive.
 func (s *scrubSpace) Alive() error {
-	a, b, err := label.Zones(s.e.geo)
+	for _, m := range s.e.dev.Members() {
+		if dev := s.e.dev.Member(m.Number); dev != nil {
+			if err := s.alive(m.Number, dev); err != nil {
+				return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.Scrub", fmt.Sprintf("device %d", m.Number), err)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *scrubSpace) alive(number int, dev zone.Device) error {
+	a, b, err := label.Zones(dev.Geometry())
 	if err != nil {
 		return err
 	}
 	p := slab.Aligned(extent.BlockSize)
 	try := func(z int) bool {
-		err = s.e.dev.ReadAt(z, 0, p)
+		err = dev.ReadAt(z, 0, p)
 		return err == nil || errors.Is(err, zone.ErrInvalidRead) || errors.Is(err, zone.ErrZoneOffline)
 	}
 	if try(a) || try(b) {
 		return nil
 	}
 	tries := 0
-	for slot := 0; slot < len(s.e.zones) && tries < aliveTries; slot++ {
-		if g := s.e.al.Snapshot(slot, 1)[0]; g.Live == 0 {
+	for slot := 0; slot < s.e.slots() && tries < aliveTries; slot++ {
+		if g, _ := s.e.al.BlockGroup(uint32(slot)); g.Live == 0 {
 			continue
 		}
-		if tries++; try(s.e.zoneOf(uint32(slot))) {
-			return nil
+		for _, place := range s.e.dev.Places(slot) {
+			if place.Device != number || place.Stale {
+				continue
+			}
+			if tries++; try(place.Zone) {
+				return nil
+			}
 		}
 	}
-	return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.Scrub", "device 0", err)
+	return err
 }
 
 // aliveTries is how many zones beside those of the labels must not be readable for the device not to be.
@@ -145,8 +182,12 @@ func (s *scrubSpace) Look(at, end, room int64) (out scrub.Look, err error) {
 		}
 	}()
 	slot, off := e.split(extent.Addr(at))
+	room = max(1, room/int64(e.copies)) // each copy is read
 	if s.rec.Scope != scopeFile {
 		end = min(end, int64(e.addr(slot+1, 0))) // one zone at a time: its header comes first
+	}
+	if s.rec.Scope == scopeDevice && len(s.copiesOf(slot)) == 0 {
+		return scrub.Look{Next: end, Apart: true, Release: func() { e.epochs.exit(epoch) }}, nil
 	}
 	var look store.LiveLook
 	err = e.st.View(func(tx *store.Tx) (err error) {
@@ -179,12 +220,22 @@ func (s *scrubSpace) Look(at, end, room int64) (out scrub.Look, err error) {
 		g, _ := e.al.BlockGroup(slot)
 		// In a zone that takes appends, one may be under way between what is on record.
 		out.Apart = !g.Conventional && (g.State != alloc.Full || g.Pending > 0)
-		if off == 0 && !g.Conventional {
-			out.Pieces = append(out.Pieces, scrub.Piece{At: at, Header: true})
+		for _, c := range s.copiesOf(slot) {
+			if off == 0 && !g.Conventional {
+				out.Pieces = append(out.Pieces, scrub.Piece{At: at, Copy: c, Header: true})
+			}
+			for _, r := range look.Runs {
+				out.Pieces = append(out.Pieces, scrub.Piece{At: int64(r.Addr), Copy: c, Sums: r.Sums})
+			}
 		}
-	}
-	for _, r := range look.Runs {
-		out.Pieces = append(out.Pieces, scrub.Piece{At: int64(r.Addr), Sums: r.Sums})
+	} else {
+		for c := range e.copies {
+			for _, r := range look.Runs {
+				if slot, _ := e.split(r.Addr); slices.Contains(s.copiesOf(slot), c) {
+					out.Pieces = append(out.Pieces, scrub.Piece{At: int64(r.Addr), Copy: c, Sums: r.Sums})
+				}
+			}
+		}
 	}
 	last := look.Runs[len(look.Runs)-1]
 	slot, off = e.split(last.Addr)
@@ -192,18 +243,28 @@ func (s *scrubSpace) Look(at, end, room int64) (out scrub.Look, err error) {
 	return out, nil
 }
 
+// copiesOf are the copies in a slot that the scrub reads: those that are in use, of a scrub of a device
+// those on it.
+func (s *scrubSpace) copiesOf(slot uint32) (out []int) {
+	for i, p := range s.e.dev.Places(int(slot)) {
+		if !p.Stale && s.e.dev.Member(p.Device) != nil && (s.rec.Scope != scopeDevice || s.rec.Device == fmt.Sprint(p.Device)) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
 // Read implements scrub.Space.
-func (s *scrubSpace) Read(slot uint32, off int64, p []byte) error {
+func (s *scrubSpace) Read(slot uint32, copy int, off int64, p []byte) error {
 	s.e.scrubs.reads.Add(1)
 	s.e.scrubs.bytes.Add(uint64(len(p)))
-	return s.e.dev.ReadAt(s.e.zoneOf(slot), off, p)
+	return s.e.dev.ReadCopy(int(slot), copy, off, p)
 }
 
 // Header implements scrub.Space.
-func (s *scrubSpace) Header(slot uint32, p []byte) bool {
-	h, err := label.DecodeHeader(p)
+func (s *scrubSpace) Header(slot uint32, copy int, p []byte) bool {
 	g, _ := s.e.al.BlockGroup(slot)
-	return err == nil && h.Store == s.e.uuid && h.Slot == slot && h.Zone == g.Zone && h.Device == 0 && h.Generation == g.Generation
+	return s.e.isHeader(p, slot, g.Generation, copy, s.e.placeAt(slot, copy))
 }
 
 // Others implements scrub.Space.

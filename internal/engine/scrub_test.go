@@ -234,10 +234,11 @@ func (c *corrupted) spoilZoneEnd(e *Engine) {
 	c.t.Fatal("no file ends with a zone")
 }
 
-// TestScrubLabelsAndHeaders finds a bad label, a bad zone header, and a damaged record.
+// TestScrubLabelsAndHeaders finds a bad label and a bad zone header, and mends both: the label is written anew,
+// and what lies behind the header is moved.
 func TestScrubLabelsAndHeaders(t *testing.T) {
 	c, e := newCorrupted(t, Options{})
-	a, _, err := label.Zones(e.geo)
+	a, _, err := label.Zones(e.Geometry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +257,7 @@ func TestScrubLabelsAndHeaders(t *testing.T) {
 		t.Fatalf("%+v: %+v", s, found)
 	}
 	for _, f := range found {
-		if f.Expected == f.Actual || f.Outcome != scrub.Uncorrectable {
+		if f.Expected == f.Actual || f.Outcome != scrub.Repaired {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -266,7 +267,14 @@ func TestScrubLabelsAndHeaders(t *testing.T) {
 			named++
 		}
 	}
-	if named != 2 {
-		t.Errorf("%+v", e.Conditions())
+	if named != 0 || s.Counters.CorrectedErrors != 2 {
+		t.Errorf("%+v: %+v", s, e.Conditions())
+	}
+	if s := scrubAll(t, e, ScrubRequest{}); s.Counters.SuperErrors != 0 {
+		t.Errorf("again: %+v", s)
+	}
+	l, other, err := label.ReadBoth(c.mem)
+	if err != nil || l.Generation != e.starts || other == 0 {
+		t.Errorf("the labels are of starts %d and %d, not %d and one more: %v", l.Generation, other, e.starts, err)
 	}
 }

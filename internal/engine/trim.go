@@ -49,7 +49,7 @@ type trimRun struct {
 }
 
 // AddressSpaceEnd is the end of the logical addresses, in bytes: that of the last slot.
-func (e *Engine) AddressSpaceEnd() uint64 { return uint64(len(e.zones)) * uint64(e.geo.ZoneSize) }
+func (e *Engine) AddressSpaceEnd() uint64 { return uint64(e.slots()) * uint64(e.geo.ZoneSize) }
 
 // BeginTrim answers what Trim would begin with, or refuses what it would refuse.
 func (e *Engine) BeginTrim(r TrimRequest) (TrimResult, error) {

@@ -17,7 +17,7 @@ func TestTrimOfFailingZones(t *testing.T) {
 	put(t, e, "a", noise(1, 300_000))
 	slot, _ := e.split(pieces(t, e, "a")[0].Addr)
 	put(t, e, "keep", noise(2, 1<<20))
-	groups, capacity := uint64(len(e.zones)), uint64(trimZNS.ZoneCapacity)
+	groups, capacity := uint64(e.slots()), uint64(trimZNS.ZoneCapacity)
 	b.fault.FailCommand(zone.OpRelease, e.zoneOf(9), false)
 	b.fault.FailCommand(zone.OpRelease, e.zoneOf(12), false)
 	r := trimAll(t, e)

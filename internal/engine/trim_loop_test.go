@@ -185,7 +185,7 @@ func trimCrash(t *testing.T, g zone.Geometry, at int64) bool {
 		sameFile(t, e, name, data)
 	}
 	for _, slot := range onRecord(t, e) {
-		zs, rerr := e.dev.Report(e.zoneOf(slot), 1)
+		zs, rerr := e.dev.Report(int(slot), 1)
 		if rerr != nil || zs[0].Condition != zone.Empty {
 			t.Errorf("cut %d: block group %d is on record as trimmed, its zone is %+v", at, slot, zs)
 		}

@@ -73,7 +73,7 @@ func (s *trimSpace) Discard(slot uint32, ranges []extent.Range) error {
 	if s.device == nil {
 		return errdefs.Wrap(errdefs.Device, "", "engine.Trim", "", zone.ErrNoDiscard)
 	}
-	return s.device.Discard(s.e.zoneOf(slot), ranges)
+	return s.device.Discard(int(slot), ranges)
 }
 
 // Release marks what was discarded and lets the blocks be granted again, in this order.

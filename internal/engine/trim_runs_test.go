@@ -37,7 +37,7 @@ func trimmedBlocks(t testing.TB, e *Engine, slot uint32) (n int64) {
 func TestTrimOfConventionalZones(t *testing.T) {
 	b := newFaultBench(t, trimDisk, Options{})
 	e := b.open()
-	groups, size := uint64(len(e.zones)), uint64(trimDisk.ZoneSize)
+	groups, size := uint64(e.slots()), uint64(trimDisk.ZoneSize)
 	first := trimAll(t, e)
 	if first.State != trim.Complete || first.Trimmed != groups*size || first.Extents != groups || first.Commands != groups || first.ZonesReset != 0 {
 		t.Fatalf("the trim of an empty store: %+v", first)
@@ -141,7 +141,7 @@ func TestFailingDiscards(t *testing.T) {
 	b := newFaultBench(t, trimDisk, Options{})
 	e := b.open()
 	size := uint64(trimDisk.ZoneSize)
-	groups := uint64(len(e.zones))
+	groups := uint64(e.slots())
 	b.fault.FailCommand(zone.OpDiscard, e.zoneOf(3), true)
 	before := e.Usage()
 	r := trimAll(t, e)
@@ -239,7 +239,7 @@ func TestTrimAgainstBlocks(t *testing.T) {
 	b := newBench(t, trimDisk, Options{})
 	e := b.open()
 	const blk = extent.BlockSize
-	blocks := len(e.zones) * int(trimDisk.ZoneSize/blk)
+	blocks := e.slots() * int(trimDisk.ZoneSize/blk)
 	used, trimmed := make([]bool, blocks), make([]bool, blocks)
 	rng := rand.New(rand.NewPCG(7, 7))
 	want := map[string][]byte{}

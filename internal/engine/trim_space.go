@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/shingle-store/shingle/internal/alloc"
@@ -27,11 +26,13 @@ func (e *Engine) newTrimSpace() *trimSpace {
 	over := make(chan struct{})
 	time.AfterFunc(e.apart(trimPatience), func() { close(over) })
 	s := &trimSpace{e: e, patience: over}
-	s.device, _ = e.dev.(zone.Discarder)
+	if e.dev.CanDiscard() {
+		s.device = e.dev
+	}
 	return s
 }
 
-func (s *trimSpace) Layout() (slots int, size int64) { return len(s.e.zones), s.e.geo.ZoneSize }
+func (s *trimSpace) Layout() (slots int, size int64) { return s.e.slots(), s.e.geo.ZoneSize }
 
 // passing reports whether the block group is on its way to another state by itself.
 func passing(b alloc.BlockGroup) bool {
@@ -153,8 +154,8 @@ func (s *trimSpace) release(b alloc.BlockGroup, generation uint64) error {
 	if s.device == nil {
 		return nil
 	}
-	if err := s.device.Release(b.Zone); err != nil && !errors.Is(err, zone.ErrNoDiscard) {
-		return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.Trim", fmt.Sprintf("zone %d", b.Zone), err)
+	if err := s.device.Release(int(b.Slot)); err != nil && !errors.Is(err, zone.ErrNoDiscard) {
+		return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.Trim", s.e.placeName(b.Slot), err)
 	}
 	if s.e.trimmed.mark(b.Slot, generation) >= manyMarks {
 		s.e.group.Kick()

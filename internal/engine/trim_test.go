@@ -57,7 +57,7 @@ func wantNothingHeld(t testing.TB, e *Engine) {
 	checkIdentity(t, e)
 	for _, g := range e.BlockGroups(0, -1) {
 		if g.State == alloc.Empty && !g.Conventional {
-			if !e.al.HoldEmpty(g) {
+			if !e.al.HoldEmpty(g.BlockGroup) {
 				t.Fatalf("block group %d is held", g.Slot)
 			}
 			e.al.ReleaseEmpty(g.Slot)
@@ -86,7 +86,7 @@ func TestTrimGivesZonesBack(t *testing.T) {
 	modes(t, func(t *testing.T, o Options) {
 		b := newFaultBench(t, trimZNS, o)
 		e := b.open()
-		groups := uint64(len(e.zones))
+		groups := uint64(e.slots())
 		capacity := uint64(trimZNS.ZoneCapacity)
 		gap := groups * uint64(trimZNS.ZoneSize-trimZNS.ZoneCapacity)
 
@@ -204,7 +204,7 @@ func TestTrimRanges(t *testing.T) {
 	deleteFile(t, e, "b")
 	size, capacity := uint64(trimZNS.ZoneSize), uint64(trimZNS.ZoneCapacity)
 	at := uint64(slot) * size
-	end := uint64(len(e.zones)) * size
+	end := uint64(e.slots()) * size
 	for _, c := range []struct {
 		name       string
 		r          TrimRequest
@@ -331,7 +331,7 @@ func TestCancelTrim(t *testing.T) {
 		if rest.Trimmed+rest.AlreadyTrimmed == 0 || trimAll(t, e).Trimmed != 0 {
 			t.Fatalf("the rest: %+v", rest)
 		}
-		for slot := range e.zones {
+		for slot := range e.slots() {
 			e.trimmed.opened(uint32(slot)) // for the next round: to be given back again
 		}
 	}

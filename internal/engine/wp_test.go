@@ -79,7 +79,7 @@ func (b *bench) append(z int, data []byte) {
 func groupOf(e *Engine, z int) alloc.BlockGroup {
 	for _, g := range e.BlockGroups(0, -1) {
 		if g.Zone == z {
-			return g
+			return g.BlockGroup
 		}
 	}
 	return alloc.BlockGroup{}

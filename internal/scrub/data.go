@@ -116,7 +116,7 @@ func (j *job) take(s *step) error {
 	}
 	c := &j.at.Counters
 	c.DataExtentsScrubbed += uint64(s.look.Extents)
-	scrubbed := (s.look.Blocks - t.moved) * extent.BlockSize
+	scrubbed := (s.look.Blocks - t.movedBlocks()) * extent.BlockSize
 	c.DataBytesScrubbed += uint64(scrubbed)
 	c.NoCsum += uint64(s.look.NoSums)
 	c.CsumDiscards += uint64(s.look.LooseSums)

@@ -29,6 +29,7 @@ func (p *part) bytes() int64 {
 type read struct {
 	step  *step
 	slot  uint32
+	copy  int
 	off   int64
 	n     int64
 	parts []part
@@ -36,7 +37,7 @@ type read struct {
 
 // group makes the reads that cover the pieces, which do not overlap. Neighbours are read together,
 // also over a short gap while no more than half of what is read is gaps; in the order given, which need
-// not be that of the addresses, never across zones, at most readMost bytes each.
+// not be that of the addresses, never across zones or copies, at most readMost bytes each.
 func group(pieces []Piece, zoneSize int64, apart bool) (out []read) {
 	live := int64(0) // in the last read
 	most := int64(readGap)
@@ -49,7 +50,7 @@ func group(pieces []Piece, zoneSize int64, apart bool) (out []read) {
 			slot, off := uint32(p.at/zoneSize), p.at%zoneSize
 			room := min(int64(readMost), zoneSize-off)
 			var last *read
-			if n := len(out); n > 0 && out[n-1].slot == slot {
+			if n := len(out); n > 0 && out[n-1].slot == slot && out[n-1].copy == r.Copy {
 				q := &out[n-1]
 				gap := off - (q.off + q.n)
 				if left := min(readMost-q.n-gap, zoneSize-off); gap >= 0 && gap <= most && left > 0 {
@@ -61,7 +62,7 @@ func group(pieces []Piece, zoneSize int64, apart bool) (out []read) {
 			head, rest := p.cut(room)
 			if last == nil {
 				head.off, live = 0, 0
-				out = append(out, read{slot: slot, off: off})
+				out = append(out, read{slot: slot, copy: r.Copy, off: off})
 				last = &out[len(out)-1]
 			}
 			last.parts = append(last.parts, head)

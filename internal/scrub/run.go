@@ -51,6 +51,7 @@ const (
 
 // job is one run of a scrub.
 type job struct {
+	ctx   context.Context // of Run
 	space Space
 	plan  Plan
 	o     Options
@@ -76,7 +77,7 @@ func Run(ctx context.Context, space Space, plan Plan, at Progress, o Options) (l
 	if o.Group == 0 {
 		o.Group = DefaultGroup
 	}
-	j := &job{space: space, plan: plan, o: o, at: at, saved: at, savedAt: o.Now()}
+	j := &job{ctx: ctx, space: space, plan: plan, o: o, at: at, saved: at, savedAt: o.Now()}
 	err = j.run(ctx)
 	j.takeMet()
 	over := make(chan struct{})

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// Piece is blocks that lie one after the other, with the crc32c that each must have.
+// Piece is blocks that lie one after the other in one copy, with the crc32c that each must have.
 type Piece struct {
 	At   int64 // logical address of the first
+	Copy int   // which copy
 	Sums []uint32
 	// Header: it is one block, the header of a zone, which Space.Header knows.
 	Header bool
@@ -16,8 +17,8 @@ type Piece struct {
 // Look is what was found to be scrubbed from some point on.
 type Look struct {
 	Pieces []Piece
-	// Blocks and Extents are what counts as scrubbed when Pieces have been; NoSums of the blocks have no
-	// checksum and are not in Pieces.
+	// Blocks and Extents are what counts as scrubbed when Pieces have been, once however many copies
+	// there are; NoSums of the blocks have no checksum and are not in Pieces.
 	Blocks, Extents, NoSums int64
 	LooseSums               int64 // checksums without an extent
 	Damaged                 []Finding
@@ -46,7 +47,7 @@ type Finding struct {
 	FileID           uint64
 	Offset, Length   int64 // in the file, bytes
 	Address          uint64
-	Zone             uint32
+	Device, Zone     uint32
 	ZoneOffset       int64
 	Expected, Actual uint32
 	Unreadable       bool
@@ -55,6 +56,8 @@ type Finding struct {
 	Time             time.Time
 	OtherReferences  int
 	Object           string // of what is no file's block; also of blocks that no file refers to any more ""
+	// Mend: another copy is good, so Space.Mend is to be asked.
+	Mend bool
 }
 
 // Verdict is what became of a block that failed.
@@ -83,16 +86,20 @@ type Space interface {
 	// Look finds at most room blocks to be scrubbed from at on, below end. Look.Next is behind at, and end
 	// at most.
 	Look(at, end, room int64) (Look, error)
-	// Read reads bytes of a slot's zone. It may take for ever.
-	Read(slot uint32, off int64, p []byte) error
-	// Header reports whether p is what the header of the slot's zone must be.
-	Header(slot uint32, p []byte) bool
+	// Read reads bytes of the zone of a slot's copy. It may take for ever.
+	Read(slot uint32, copy int, off int64, p []byte) error
+	// Header reports whether p is what the header of that zone must be.
+	Header(slot uint32, copy int, p []byte) bool
 	// JudgeHeader is Judge for a zone header.
-	JudgeHeader(slot uint32, p []byte, err error) (Finding, Verdict)
-	// Judge decides what becomes of a block that has failed twice: the checksum that it has, or the error
-	// of reading it.
-	Judge(at int64, want, got uint32, err error) (Finding, Verdict)
-	// Alive answers an error if the device does not read at all.
+	JudgeHeader(slot uint32, copy int, p []byte, err error) (Finding, Verdict)
+	// Judge decides what becomes of a block of a copy that has failed twice: the checksum that it has, or
+	// the error of reading it.
+	Judge(at int64, copy int, want, got uint32, err error) (Finding, Verdict)
+	// Mend puts right what the findings with Mend say, from other copies, and their Outcome with it. It
+	// waits for commits, with nothing looked up held, and ends with ctx: then it answers its error, and
+	// the outcomes mean nothing.
+	Mend(ctx context.Context, fs []Finding) error
+	// Alive answers an error if a device does not read at all.
 	Alive() error
 	// Met returns what others have met since the last call.
 	Met() []Finding

@@ -38,6 +38,7 @@ type testSpace struct {
 	reads    int
 	stall    chan struct{} // unless nil, reads wait for it
 	onRead   func()
+	onMend   func(context.Context)
 	failSave error
 	touched  map[int64]bool // blocks read, if it is wanted
 	saved    []Batch
@@ -99,7 +100,7 @@ func (s *testSpace) Look(at, end, room int64) (Look, error) {
 	return look, nil
 }
 
-func (s *testSpace) Read(slot uint32, off int64, p []byte) error {
+func (s *testSpace) Read(slot uint32, _ int, off int64, p []byte) error {
 	s.mu.Lock()
 	stall, hook := s.stall, s.onRead
 	s.mu.Unlock()
@@ -138,15 +139,15 @@ func (s *testSpace) Read(slot uint32, off int64, p []byte) error {
 	return err
 }
 
-func (s *testSpace) Header(slot uint32, p []byte) bool {
+func (s *testSpace) Header(slot uint32, _ int, p []byte) bool {
 	return csum.Sum(p) == csum.Sum(content(int64(slot)*s.zone))
 }
 
-func (s *testSpace) JudgeHeader(slot uint32, _ []byte, err error) (Finding, Verdict) {
+func (s *testSpace) JudgeHeader(slot uint32, _ int, _ []byte, err error) (Finding, Verdict) {
 	return Finding{Super: true, Object: "header", Address: uint64(int64(slot) * s.zone * extent.BlockSize), Unreadable: err != nil, Outcome: Uncorrectable}, Bad
 }
 
-func (s *testSpace) Judge(at int64, _, _ uint32, err error) (Finding, Verdict) {
+func (s *testSpace) Judge(at int64, _ int, _, _ uint32, err error) (Finding, Verdict) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if b := s.blocks[at/extent.BlockSize]; !b.live || b.later {
@@ -209,4 +210,23 @@ func (s *testSpace) options(rate int64) Options {
 		Group: MinGroup, ZoneSize: s.zone * extent.BlockSize, Now: time.Now, After: time.After,
 		Limit: NewLimiter(rate, time.Now, time.After), Go: func(f func()) { go f() },
 	}
+}
+
+// Mend puts right what Judge said could be.
+func (s *testSpace) Mend(ctx context.Context, fs []Finding) error {
+	s.mu.Lock()
+	hook := s.onMend
+	s.mu.Unlock()
+	if hook != nil {
+		hook(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range fs {
+		if fs[i].Mend {
+			s.blocks[fs[i].Address/extent.BlockSize].bad = false
+			fs[i].Outcome = Repaired
+		}
+	}
+	return ctx.Err()
 }

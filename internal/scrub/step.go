@@ -28,8 +28,8 @@ type step struct {
 // tally is what came of reads.
 type tally struct {
 	found      []Finding
-	moved      int64  // blocks that are not what was looked up any more
-	unverified uint64 // blocks that failed in a large read and were good alone
+	moved      []int64 // addresses of blocks that are not what was looked up any more; of each copy
+	unverified uint64  // blocks that failed in a large read and were good alone
 	unreadable bool
 	reads      uint64
 	bytes      uint64
@@ -39,7 +39,7 @@ type tally struct {
 
 func (t *tally) add(o tally) {
 	t.found = append(t.found, o.found...)
-	t.moved, t.unverified = t.moved+o.moved, t.unverified+o.unverified
+	t.moved, t.unverified = append(t.moved, o.moved...), t.unverified+o.unverified
 	t.unreadable, t.dropped = t.unreadable || o.unreadable, t.dropped || o.dropped
 	t.reads, t.bytes = t.reads+o.reads, t.bytes+o.bytes
 }
@@ -61,7 +61,35 @@ func (j *job) ended(s *step, t tally) {
 		s.mu.Unlock()
 	}
 	s.look.Release()
-	close(s.done)
+	if !s.mendable() {
+		close(s.done)
+		return
+	}
+	// Apart from the readers: it waits for commits.
+	j.spawn(func() {
+		defer close(s.done)
+		s.mu.Lock()
+		found := s.mu.found
+		s.mu.Unlock()
+		if err := j.space.Mend(j.ctx, found); err != nil {
+			s.mu.Lock()
+			s.mu.dropped = true
+			s.mu.Unlock()
+		}
+	})
+}
+
+// mendable reports whether something that was found can be mended. All its reads have ended.
+func (s *step) mendable() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.err == nil && !s.mu.dropped && slices.ContainsFunc(s.mu.found, func(f Finding) bool { return f.Mend })
+}
+
+// movedBlocks is how many blocks were not what was looked up any more.
+func (t *tally) movedBlocks() int64 {
+	slices.Sort(t.moved)
+	return int64(len(slices.Compact(t.moved)))
 }
 
 // result returns what came of the step, which is done. Findings are in the order of their addresses.
@@ -92,12 +120,12 @@ func (j *job) reader(queue <-chan read, stop <-chan struct{}) {
 
 // verify reads and holds each block against its checksum.
 func (j *job) verify(r *read, p []byte) (t tally) {
-	err := j.space.Read(r.slot, r.off, p)
+	err := j.space.Read(r.slot, r.copy, r.off, p)
 	t.reads, t.bytes = 1, uint64(len(p))
 	for _, part := range r.parts {
 		data := p[part.off:][:part.bytes()]
 		if part.header {
-			j.header(r.slot, data, err, &t)
+			j.header(r, data, err, &t)
 			continue
 		}
 		for i, want := range part.sums {
@@ -105,15 +133,15 @@ func (j *job) verify(r *read, p []byte) (t tally) {
 			if err == nil && csum.Sum(b) == want {
 				continue
 			}
-			j.alone(r.slot, r.off+part.off+int64(i)*extent.BlockSize, part.at+int64(i)*extent.BlockSize, want, b, &t)
+			j.alone(r, r.off+part.off+int64(i)*extent.BlockSize, part.at+int64(i)*extent.BlockSize, want, b, &t)
 		}
 	}
 	return t
 }
 
 // alone reads a block that failed once more, by itself.
-func (j *job) alone(slot uint32, off, at int64, want uint32, b []byte, t *tally) {
-	err := j.space.Read(slot, off, b)
+func (j *job) alone(r *read, off, at int64, want uint32, b []byte, t *tally) {
+	err := j.space.Read(r.slot, r.copy, off, b)
 	t.reads, t.bytes = t.reads+1, t.bytes+uint64(len(b))
 	got := uint32(0)
 	if err == nil {
@@ -122,10 +150,10 @@ func (j *job) alone(slot uint32, off, at int64, want uint32, b []byte, t *tally)
 			return
 		}
 	}
-	f, verdict := j.space.Judge(at, want, got, err)
+	f, verdict := j.space.Judge(at, r.copy, want, got, err)
 	switch verdict {
 	case Moved:
-		t.moved++
+		t.moved = append(t.moved, at)
 		return
 	case Bad:
 		t.found = append(t.found, f)
@@ -134,17 +162,17 @@ func (j *job) alone(slot uint32, off, at int64, want uint32, b []byte, t *tally)
 }
 
 // header judges a zone header, read once more if it is not right.
-func (j *job) header(slot uint32, b []byte, err error, t *tally) {
-	if err == nil && j.space.Header(slot, b) {
+func (j *job) header(r *read, b []byte, err error, t *tally) {
+	if err == nil && j.space.Header(r.slot, r.copy, b) {
 		return
 	}
-	err = j.space.Read(slot, 0, b)
+	err = j.space.Read(r.slot, r.copy, 0, b)
 	t.reads, t.bytes = t.reads+1, t.bytes+uint64(len(b))
-	if err == nil && j.space.Header(slot, b) {
+	if err == nil && j.space.Header(r.slot, r.copy, b) {
 		t.unverified++
 		return
 	}
-	if f, verdict := j.space.JudgeHeader(slot, b, err); verdict == Bad {
+	if f, verdict := j.space.JudgeHeader(r.slot, r.copy, b, err); verdict == Bad {
 		t.found = append(t.found, f)
 	}
 	t.unreadable = t.unreadable || err != nil

@@ -259,12 +259,12 @@ func benchEngine(dir string) (*engine.Engine, error) {
 		return nil, err
 	}
 	err = engine.Format(engine.FormatOptions{
-		Device: dev, MetadataPath: meta, UUID: [16]byte{1}, Compression: extent.CodecNone, Now: time.Now,
+		Devices: []engine.Device{{Device: dev}}, MetadataPath: meta, UUID: [16]byte{1}, Compression: extent.CodecNone, Now: time.Now,
 	})
 	if err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}
-	return engine.Open(context.Background(), engine.Options{Device: dev, MetadataPath: meta, Now: time.Now, Random: rand.Reader})
+	return engine.Open(context.Background(), engine.Options{Devices: []engine.Device{{Device: dev}}, MetadataPath: meta, Now: time.Now, Random: rand.Reader})
 }
 
 // sinkService counts the bytes of writes and says that they are durable.

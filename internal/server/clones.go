@@ -73,7 +73,7 @@ func fileExtentProto(x engine.MapExtent) *shinglev1.FileExtent {
 	switch x.Kind {
 	case engine.MapData:
 		out.Address, out.Skip, out.Shared = uint64(x.Address), x.Skip, x.Shared
-		out.Zones = []*shinglev1.ZoneRef{{Device: theDevice, Zone: uint32(x.Zone), Offset: uint64(x.ZoneOff)}}
+		out.Zones = placesProto(x.Places, x.ZoneOff)
 		fallthrough
 	case engine.MapInline:
 		out.StoredBytes, out.Compression = x.Stored, codecProto(x.Codec)

@@ -10,6 +10,7 @@ import (
 	pb "github.com/shingle-store/shingle/api/shingle/v1"
 	"github.com/shingle-store/shingle/internal/engine"
 	"github.com/shingle-store/shingle/internal/extent"
+	"github.com/shingle-store/shingle/internal/zone/array"
 )
 
 func TestClonesOverTheWire(t *testing.T) {
@@ -119,12 +120,12 @@ func statOf(t *testing.T, s *stored, name string) *pb.File {
 
 // TestFileExtentsAreComplete: each kind carries what the API says of it, and nothing else.
 func TestFileExtentsAreComplete(t *testing.T) {
-	all := engine.MapExtent{Offset: 1, Length: 2, Address: 3, Zone: 4, ZoneOff: 5, Skip: 6, Stored: 7, Codec: extent.CodecZstd, Shared: true}
+	all := engine.MapExtent{Offset: 1, Length: 2, Address: 3, Places: []array.Place{{Zone: 4}, {Device: 1, Zone: 9}}, ZoneOff: 5, Skip: 6, Stored: 7, Codec: extent.CodecZstd, Shared: true}
 	kind := func(k engine.MapKind) *pb.FileExtent { all.Kind = k; return fileExtentProto(all) }
 	for k, want := range map[engine.MapKind]*pb.FileExtent{
 		engine.MapData: {
 			Kind: pb.FileExtentKind_FILE_EXTENT_KIND_DATA, Address: 3, Skip: 6, StoredBytes: 7,
-			Compression: pb.Compression_COMPRESSION_ZSTD, Shared: true, Zones: []*pb.ZoneRef{{Device: "0", Zone: 4, Offset: 5}},
+			Compression: pb.Compression_COMPRESSION_ZSTD, Shared: true, Zones: []*pb.ZoneRef{{Device: "0", Zone: 4, Offset: 5}, {Device: "1", Zone: 9, Offset: 5}},
 		},
 		engine.MapInline: {Kind: pb.FileExtentKind_FILE_EXTENT_KIND_INLINE, StoredBytes: 7, Compression: pb.Compression_COMPRESSION_ZSTD},
 		engine.MapHole:   {Kind: pb.FileExtentKind_FILE_EXTENT_KIND_HOLE},

@@ -11,12 +11,19 @@ import (
 	"github.com/shingle-store/shingle/internal/engine"
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
+	"github.com/shingle-store/shingle/internal/zone/array"
 )
 
 const maxFileSize = extent.MaxFileSize
 
-// theDevice is the number of the one device that a store has.
-const theDevice = "0"
+// placesProto names the places of a block group, one a copy, at an offset in their zones.
+func placesProto(places []array.Place, off int64) []*shinglev1.ZoneRef {
+	out := make([]*shinglev1.ZoneRef, len(places))
+	for i, p := range places {
+		out[i] = &shinglev1.ZoneRef{Device: strconv.Itoa(p.Device), Zone: uint32(p.Zone), Offset: uint64(off)}
+	}
+	return out
+}
 
 func decimal(n int) string { return strconv.Itoa(n) }
 

@@ -54,11 +54,11 @@ func newStore(t *testing.T, g zone.Geometry) *stored {
 		t.Fatal(err)
 	}
 	s := &stored{t: t, o: engine.Options{
-		Device: keep{mem}, MetadataPath: filepath.Join(t.TempDir(), "meta"), MetadataNoSync: true,
+		Devices: []engine.Device{{Device: keep{mem}}}, MetadataPath: filepath.Join(t.TempDir(), "meta"), MetadataNoSync: true,
 		DirtyLimit: 16 << 20, Now: time.Now, Random: rand.Reader,
 	}}
 	err = engine.Format(engine.FormatOptions{
-		Device: mem, MetadataPath: s.o.MetadataPath, UUID: [16]byte{0xab}, Compression: extent.CodecZstd, Now: time.Now, MetadataNoSync: true,
+		Devices: []engine.Device{{Device: mem}}, MetadataPath: s.o.MetadataPath, UUID: [16]byte{0xab}, Compression: extent.CodecZstd, Now: time.Now, MetadataNoSync: true,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -239,7 +239,7 @@ func TestScrubNamesBadBlocks(t *testing.T) {
 	want := map[string]bad{}
 	for _, b := range []bad{{"a", 0}, {"a", 8192}, {"a", 512 << 10}, {"a", 1<<20 - 4096}, {"b", 4096}} {
 		z, at, address := place(s, b.name, b.offset)
-		if err := s.o.Device.(keep).Device.(*zone.Mem).Corrupt(z, at+17, 1); err != nil {
+		if err := s.o.Devices[0].Device.(keep).Device.(*zone.Mem).Corrupt(z, at+17, 1); err != nil {
 			t.Fatal(err)
 		}
 		want[fmt.Sprint(address)] = b

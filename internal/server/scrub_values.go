@@ -159,7 +159,7 @@ func findingProto(f engine.ScrubFinding) *shinglev1.Corruption {
 		Time: timeProto(f.Time), OtherReferences: int32(min(f.OtherReferences, math.MaxInt32)), Object: clip(f.Object),
 	}
 	if !strings.HasPrefix(f.Object, "metadata") { // which lies in no zone
-		out.Zone = &shinglev1.ZoneRef{Device: theDevice, Zone: f.Zone, Offset: uint64(f.ZoneOffset)}
+		out.Zone = &shinglev1.ZoneRef{Device: strconv.FormatUint(uint64(f.Device), 10), Zone: f.Zone, Offset: uint64(f.ZoneOffset)}
 	}
 	return out
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"math/bits"
 	"slices"
+	"strconv"
 
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -122,9 +123,9 @@ func (s *storeService) ListZones(ctx context.Context, r *shinglev1.ListZonesRequ
 		return nil, s.status(ctx, err)
 	}
 	g := e.Geometry()
-	page, next, err := collect(ctx, first, size, g.Zones, e.Zones, func(z engine.ZoneInfo) bool {
+	page, next, err := collect(ctx, first, size, e.ZoneCount(), e.Zones, func(z engine.ZoneInfo) bool {
 		return len(r.GetConditions()) == 0 || slices.Contains(r.GetConditions(), zoneConditionProto(z.Condition))
-	}, func(z engine.ZoneInfo) int { return z.Index })
+	}, func(z engine.ZoneInfo) int { return z.Position })
 	if err != nil {
 		return nil, s.status(ctx, err)
 	}
@@ -149,11 +150,11 @@ func (s *storeService) ListBlockGroups(ctx context.Context, r *shinglev1.ListBlo
 		return nil, s.status(ctx, err)
 	}
 	g := e.Geometry()
-	fetch := func(first, n int) ([]alloc.BlockGroup, error) { return e.BlockGroups(first, n), nil }
-	page, next, err := collect(ctx, first, size, g.Zones, fetch, func(b alloc.BlockGroup) bool {
+	fetch := func(first, n int) ([]engine.BlockGroupInfo, error) { return e.BlockGroups(first, n), nil }
+	page, next, err := collect(ctx, first, size, g.Zones, fetch, func(b engine.BlockGroupInfo) bool {
 		return (len(r.GetStates()) == 0 || slices.Contains(r.GetStates(), blockGroupStateProto(b.State))) &&
 			atLeastPercent(b.Unusable, b.Capacity, r.GetMinUnusablePercent())
-	}, func(b alloc.BlockGroup) int { return int(b.Slot) })
+	}, func(b engine.BlockGroupInfo) int { return int(b.Slot) })
 	if err != nil {
 		return nil, s.status(ctx, err)
 	}
@@ -209,7 +210,7 @@ func collect[T any](
 
 func zoneProto(z engine.ZoneInfo, g zone.Geometry) *shinglev1.Zone {
 	out := &shinglev1.Zone{
-		Device: theDevice, Zone: uint32(z.Index), Start: uint64(z.Start),
+		Device: strconv.FormatUint(uint64(z.Device), 10), Zone: uint32(z.Index), Start: uint64(z.Start),
 		Size: uint64(z.Size), Capacity: uint64(z.Capacity), WritePointer: uint64(z.WP),
 		Condition: zoneConditionProto(z.Condition), Conventional: z.Index < g.Conventional, Quarantined: z.Quarantined,
 		LiveBytes: uint64(z.Live), UnusableBytes: uint64(z.Unusable), Resets: z.Resets, Use: zoneUseProto(z.Use),
@@ -239,7 +240,7 @@ func zoneConditionProto(c zone.Condition) shinglev1.ZoneCondition {
 	return shinglev1.ZoneCondition(c) + shinglev1.ZoneCondition_ZONE_CONDITION_NOT_WP
 }
 
-func blockGroupProto(b alloc.BlockGroup, g zone.Geometry) *shinglev1.BlockGroup {
+func blockGroupProto(b engine.BlockGroupInfo, g zone.Geometry) *shinglev1.BlockGroup {
 	state := blockGroupStateProto(b.State)
 	if b.Pinned && b.State == alloc.Full {
 		state = shinglev1.BlockGroupState_BLOCK_GROUP_STATE_RELOCATING
@@ -248,7 +249,7 @@ func blockGroupProto(b alloc.BlockGroup, g zone.Geometry) *shinglev1.BlockGroup 
 		BlockGroup: b.Slot, Start: uint64(b.Slot) * uint64(g.ZoneSize), Class: blockGroupClassProto(b.Class), State: state,
 		Generation: b.Generation, Capacity: uint64(b.Capacity), AllocOffset: uint64(b.AllocOffset),
 		Used: uint64(b.Live), ZoneUnusable: uint64(b.Unusable), Pending: uint64(b.Pending),
-		Zones:        []*shinglev1.ZoneRef{{Device: theDevice, Zone: uint32(b.Zone)}},
+		Zones:        placesProto(b.Places, 0),
 		Conventional: b.Conventional,
 	}
 }

@@ -33,8 +33,8 @@ func trimStore(t *testing.T) (*stored, *faultdev.Device, pb.MaintenanceServiceCl
 	t.Helper()
 	s := newStore(t, small)
 	s.closed()
-	dev := faultdev.New(s.o.Device.(keep).Device, 1)
-	s.o.Device = keepDiscarder{dev}
+	dev := faultdev.New(s.o.Devices[0].Device.(keep).Device, 1)
+	s.o.Devices[0].Device = keepDiscarder{dev}
 	e, err := engine.Open(context.Background(), s.o)
 	if err != nil {
 		t.Fatal(err)

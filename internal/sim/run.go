@@ -151,7 +151,7 @@ func (r *run) format() bool {
 	var err error
 	if r.mem, err = zone.NewMem(r.cfg.Geometry, zone.MemOptions{Garbage: r.cfg.Garbage}); err == nil {
 		err = engine.Format(engine.FormatOptions{
-			Device: r.mem, MetadataPath: r.meta, UUID: [16]byte{1, 2, 3}, Compression: r.cfg.Compression,
+			Devices: []engine.Device{{Device: r.mem}}, MetadataPath: r.meta, UUID: [16]byte{1, 2, 3}, Compression: r.cfg.Compression,
 			MetadataLimit: r.cfg.MetadataLimit, Now: time.Now, MetadataNoSync: true,
 		})
 	}
@@ -165,7 +165,7 @@ func (r *run) format() bool {
 func (r *run) options(l *life) engine.Options {
 	codec := r.cfg.Compression
 	return engine.Options{
-		Device: l.dev, MetadataPath: r.meta, MetadataLimit: r.cfg.MetadataLimit, Compression: &codec,
+		Devices: []engine.Device{{Device: l.dev}}, MetadataPath: r.meta, MetadataLimit: r.cfg.MetadataLimit, Compression: &codec,
 		NoDelalloc: r.cfg.NoDelalloc, DirtyLimit: r.cfg.DirtyLimit, MaxWait: maxWait,
 		WritebackAge: r.cfg.WritebackAge, Workers: r.cfg.Workers, Now: time.Now,
 		Random: rand.NewChaCha8([32]byte{byte(len(r.history)), byte(len(r.history) >> 8)}), MetadataNoSync: true,
@@ -464,7 +464,7 @@ func (r *run) check() {
 		return
 	}
 	err := engine.Check(context.Background(), engine.CheckOptions{
-		Device: r.mem, MetadataPath: r.meta, MetadataLimit: r.cfg.MetadataLimit, ReadData: len(r.taints) == 0,
+		Devices: []engine.Device{{Device: r.mem}}, MetadataPath: r.meta, MetadataLimit: r.cfg.MetadataLimit, ReadData: len(r.taints) == 0,
 	}, func(p engine.Problem) {
 		var z int
 		fmt.Sscanf(p.Object, "zone %d", &z)

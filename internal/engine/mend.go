@@ -1,0 +1,272 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/shingle-store/shingle/internal/alloc"
+	"github.com/shingle-store/shingle/internal/errdefs"
+	"github.com/shingle-store/shingle/internal/extent"
+	"github.com/shingle-store/shingle/internal/scrub"
+	"github.com/shingle-store/shingle/internal/store"
+	"github.com/shingle-store/shingle/internal/zone"
+	"github.com/shingle-store/shingle/internal/zone/label"
+)
+
+const (
+	// mendQueue bounds the blocks that reads have met and that wait to be mended. What is met beyond is met
+	// again.
+	mendQueue = 1024
+	// mendSome is how many bad blocks are moved out of a block group one by one; where there are more, all of
+	// it is moved.
+	mendSome = 256
+)
+
+// mendLater has a block mended that a read has met.
+func (e *Engine) mendLater(at extent.Addr, want uint32, bad []badCopy) {
+	if len(bad) == 0 || e.writable("engine.mend") != nil {
+		return
+	}
+	select {
+	case e.mends <- spareCopy{at, want, bad}:
+	default:
+	}
+}
+
+// mender mends what reads have met.
+func (e *Engine) mender() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for {
+		var due []spareCopy
+		select {
+		case c := <-e.mends:
+			due = append(due, c)
+		case <-e.stop:
+			return
+		}
+		for len(due) < mendSome && len(e.mends) > 0 {
+			due = append(due, <-e.mends)
+		}
+		slices.SortFunc(due, func(a, b spareCopy) int { return cmp.Compare(a.at, b.at) })
+		due = slices.CompactFunc(due, func(a, b spareCopy) bool { return a.at == b.at })
+		for len(due) > 0 {
+			slot, _ := e.split(due[0].at)
+			n := 1
+			for n < len(due) {
+				if s, _ := e.split(due[n].at); s != slot {
+					break
+				}
+				n++
+			}
+			if err := e.mend(ctx, slot, due[:n]); err != nil {
+				e.o.Logger.Warn("bad copies were not mended", "place", e.placeName(slot), "blocks", n, "error", err)
+			} else {
+				e.mended(due[:n])
+			}
+			due = due[n:]
+		}
+	}
+}
+
+// mended counts what was mended, and tells a scrub that runs.
+func (e *Engine) mended(cs []spareCopy) {
+	for _, c := range cs {
+		e.count.mended.Add(uint64(len(c.bad)))
+		for _, b := range c.bad {
+			e.scrubMet(c.at, b, c.want, true)
+		}
+	}
+}
+
+// mend puts blocks of one slot right that are bad in one copy and good in another: by moving them, with the
+// frames they are in, to where both are good; in a conventional zone, which can be written anywhere, by writing
+// them over. An error says that some may be as they were.
+func (e *Engine) mend(ctx context.Context, slot uint32, cs []spareCopy) error {
+	if e.conventional(slot) {
+		return e.rewrite(ctx, cs)
+	}
+	if len(cs) > mendSome {
+		return e.mendGroup(ctx, slot)
+	}
+	if !e.al.Keep(slot) {
+		return nil // nothing lives there any more
+	}
+	defer func() {
+		e.al.Unpin(slot)
+		e.resetKick.set()
+	}()
+	select {
+	case e.rc.turn <- struct{}{}:
+		defer func() { <-e.rc.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-e.stop:
+		return e.writable("engine.mend")
+	}
+	for tries := 0; ; tries++ {
+		parts, err := e.unitsOf(cs)
+		if err != nil {
+			return err
+		}
+		for len(parts) > 0 {
+			n := stepOf(parts)
+			good, met := e.readParts(parts[:n])
+			if met.bad > 0 {
+				return errdefs.New(errdefs.Corruption, errdefs.ReasonCorruption, "engine.mend", e.placeName(slot), "a block in the same frame is good in no copy")
+			}
+			if _, _, err = e.relocate(ctx, good); err != nil {
+				break
+			}
+			parts = parts[n:]
+		}
+		if !errors.Is(err, errSuspect) || tries >= redoTries {
+			return err
+		}
+	}
+}
+
+// stepOf is how many of the parts are read and moved together.
+func stepOf(parts []livePart) (n int) {
+	room := int64(moveBytes / extent.BlockSize)
+	for n < len(parts) && n < moveParts && (n == 0 || parts[n].blocks <= room) {
+		room -= parts[n].blocks
+		n++
+	}
+	return n
+}
+
+// unitsOf looks up the blocks, or the frames that they are in, as far as they still live.
+func (e *Engine) unitsOf(cs []spareCopy) (parts []livePart, err error) {
+	err = e.st.View(func(tx *store.Tx) error {
+		parts = nil
+		end := extent.Addr(0) // of what has been taken
+		for _, c := range cs {
+			if c.at < end {
+				continue
+			}
+			var bad error
+			err := tx.ExtentsIn(c.at, c.at+extent.BlockSize, func(x store.Extent) bool {
+				p := livePart{addr: x.Addr, blocks: x.Blocks, frames: x.Frames}
+				before, unit := int64(c.at-x.Addr)/extent.BlockSize, int64(1)
+				if p.frames != nil {
+					first := int64(0)
+					for _, fr := range p.frames {
+						if unit = fr.Blocks(); first+unit > before {
+							break
+						}
+						first += unit
+					}
+					before = first
+				}
+				p = p.after(before).upTo(unit)
+				if p.sums, bad = tx.Checksums(p.addr, p.blocks); bad == nil {
+					parts, end = append(parts, p), p.end()
+				}
+				return false
+			})
+			if err = cmp.Or(err, bad); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return parts, err
+}
+
+// mendGroup moves all that lives in a block group.
+func (e *Engine) mendGroup(ctx context.Context, slot uint32) error {
+	if bg, _ := e.al.BlockGroup(slot); bg.State == alloc.Active {
+		e.al.Suspect(slot)
+		e.retireClosing()
+	}
+	m := mover{e: e, rest: e.restUnless}
+	out, err := m.empty(ctx, slot)
+	if err == nil && !out.emptied {
+		if bg, _ := e.al.BlockGroup(slot); bg.Live > 0 {
+			err = errdefs.New(errdefs.Unavailable, "", "engine.mend", e.placeName(slot), "not all of it could be moved")
+		}
+	}
+	return err
+}
+
+// rewrite writes good copies over bad ones. An epoch keeps the blocks from being used for anything else.
+func (e *Engine) rewrite(ctx context.Context, cs []spareCopy) error {
+	epoch := e.epochs.enter()
+	defer e.epochs.exit(epoch)
+	p := scratchBlock()
+	for _, c := range cs {
+		live := false
+		err := e.st.View(func(tx *store.Tx) (err error) {
+			sum, ok, err := tx.LiveBlock(c.at, tx.CommitSequence())
+			live = ok && sum == c.want
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		good, bad := e.readCopies(c.at, c.want, p)
+		if !live || !good {
+			continue
+		}
+		slot, off := e.split(c.at)
+		for _, b := range bad {
+			if err := e.dev.WriteCopy(int(slot), b.copy, off, [][]byte{p}); err != nil {
+				return err
+			}
+		}
+	}
+	return e.group.Flush(ctx)
+}
+
+// mendLabel writes a label of this run to the label zone of a device that holds none.
+func (e *Engine) mendLabel(number uint32, dev zone.Device) error {
+	e.members.Lock()
+	count := len(e.members.byNumber)
+	e.members.Unlock()
+	g := dev.Geometry()
+	return label.Mend(dev, label.Label{
+		Store: e.uuid, Device: number, Devices: uint32(count), Generation: e.starts, ZoneSize: g.ZoneSize, Zones: g.Zones, Dialect: g.Dialect,
+	})
+}
+
+// Mend implements scrub.Space.
+func (s *scrubSpace) Mend(ctx context.Context, fs []scrub.Finding) error {
+	e := s.e
+	due := map[uint32][]spareCopy{}
+	whole := map[uint32]bool{}
+	for i := range fs {
+		f := &fs[i]
+		if !f.Mend {
+			continue
+		}
+		slot, _ := e.split(extent.Addr(f.Address))
+		if f.Super {
+			whole[slot] = true
+		} else if l := due[slot]; len(l) == 0 || l[len(l)-1].at != extent.Addr(f.Address) { // in the order of addresses
+			due[slot] = append(l, spareCopy{at: extent.Addr(f.Address), want: f.Expected})
+		}
+	}
+	fixed := map[uint32]bool{}
+	for slot := range whole {
+		fixed[slot] = e.mendGroup(ctx, slot) == nil
+	}
+	for slot, cs := range due {
+		if !fixed[slot] {
+			fixed[slot] = e.mend(ctx, slot, cs) == nil
+		}
+	}
+	for i := range fs {
+		f := &fs[i]
+		if slot, _ := e.split(extent.Addr(f.Address)); f.Mend && fixed[slot] && (!f.Super || whole[slot]) {
+			f.Outcome = scrub.Repaired
+			e.count.mended.Add(1)
+			if f.Super {
+				e.cond.clear("CORRUPTION", f.Object)
+			}
+		}
+	}
+	return ctx.Err()
+}

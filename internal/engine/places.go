@@ -1,0 +1,365 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/shingle-store/shingle/internal/alloc"
+	"github.com/shingle-store/shingle/internal/errdefs"
+	"github.com/shingle-store/shingle/internal/extent"
+	"github.com/shingle-store/shingle/internal/store"
+	"github.com/shingle-store/shingle/internal/zone"
+	"github.com/shingle-store/shingle/internal/zone/array"
+	"github.com/shingle-store/shingle/internal/zone/label"
+)
+
+// members are the devices of the store, and their zones that no block group has.
+type members struct {
+	sync.Mutex
+	byNumber map[uint32]*member
+	spare    map[uint32][]int // device -> its spare zones, in ascending order
+}
+
+// several reports whether places can change at all: with one device and one copy there is no choice.
+func (e *Engine) several() bool {
+	e.members.Lock()
+	defer e.members.Unlock()
+	return e.copies > 1 || len(e.members.byNumber) > 1
+}
+
+// sizeUp settles what follows from the geometry.
+func (e *Engine) sizeUp() {
+	e.maxExtent = extent.MaxExtentSize(e.geo.AppendLimit, e.geo.ZoneCapacity-alloc.HeaderSize)
+	e.frameSize = extent.FrameSize(e.maxExtent)
+}
+
+// findSpares looks for zones that no block group has. Conventional zones are used only as the store was
+// formatted.
+func (e *Engine) findSpares(groups []store.BlockGroup) error {
+	taken := map[store.Place]bool{}
+	for _, g := range groups {
+		for _, p := range g.Places {
+			p.Stale = false
+			taken[p] = true
+		}
+	}
+	e.members.spare = map[uint32][]int{}
+	if !e.several() {
+		return nil
+	}
+	for number, m := range e.members.byNumber {
+		if m.dev == nil {
+			continue
+		}
+		zones, err := sparesOf(m.dev)
+		if err != nil {
+			return err
+		}
+		for _, z := range zones {
+			if !taken[store.Place{Device: number, Zone: uint32(z)}] {
+				e.members.spare[number] = append(e.members.spare[number], z)
+			}
+		}
+	}
+	return nil
+}
+
+// sparesOf returns the sequential zones of a device that a block group could lie on.
+func sparesOf(dev zone.Device) (out []int, err error) {
+	a, b, err := label.Zones(dev.Geometry())
+	if err != nil {
+		return nil, err
+	}
+	zones, err := dev.Report(0, -1)
+	if err != nil {
+		return nil, errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.spares", "zone report", err)
+	}
+	for _, z := range zones {
+		if z.Index == a || z.Index == b || z.Condition == zone.NotWP || z.Condition == zone.ReadOnly || z.Condition == zone.Offline || z.Capacity < MinZoneCapacity {
+			continue
+		}
+		out = append(out, z.Index)
+	}
+	return out, nil
+}
+
+// takesPlacesLocked reports whether new data may be put on a device.
+func (s *members) takesPlacesLocked(number uint32) bool {
+	m := s.byNumber[number]
+	return m != nil && m.dev != nil && !m.failed && !m.rec.Leaving
+}
+
+// betterLocked works out the places of a slot in which nothing lives: those that can be used, spare
+// zones in place of those that cannot, and where there are none, the old ones that may be back one
+// day. better: they are not what the slot has, or a reset would make a stale one good. Without any
+// the slot is given up.
+func (e *Engine) betterLocked(slot uint32) (next []array.Place, better bool) {
+	s := &e.members
+	var away []array.Place
+	for _, p := range e.dev.Places(int(slot)) {
+		switch {
+		case s.takesPlacesLocked(uint32(p.Device)):
+			better = better || p.Stale
+			p.Stale = false
+			next = append(next, p)
+		case s.byNumber[uint32(p.Device)] != nil && s.byNumber[uint32(p.Device)].rec.Leaving:
+			better = true
+		default:
+			away = append(away, p)
+		}
+	}
+	for len(next) < e.copies {
+		p, ok := s.takeSpareLocked(next, len(s.byNumber) == 1)
+		if !ok {
+			break
+		}
+		next, better = append(next, p), true
+	}
+	for len(next) < e.copies && len(away) > 0 {
+		next, away = append(next, away[0]), away[1:]
+	}
+	return next, better
+}
+
+// takeSpareLocked takes a zone from the device with the most, of those that have none of the places;
+// same: also of one that has.
+func (s *members) takeSpareLocked(with []array.Place, same bool) (array.Place, bool) {
+	best := int64(-1)
+	for number, zones := range s.spare {
+		if len(zones) == 0 || !s.takesPlacesLocked(number) || !same && slices.ContainsFunc(with, func(p array.Place) bool { return uint32(p.Device) == number }) {
+			continue
+		}
+		if best < 0 || len(zones) > len(s.spare[uint32(best)]) || len(zones) == len(s.spare[uint32(best)]) && int64(number) < best {
+			best = int64(number)
+		}
+	}
+	if best < 0 {
+		return array.Place{}, false
+	}
+	zones := s.spare[uint32(best)]
+	s.spare[uint32(best)] = zones[1:]
+	return array.Place{Device: int(best), Zone: zones[0]}, true
+}
+
+// giveBackLocked makes zones spare that the places were taken for.
+func (s *members) giveBackLocked(places, but []array.Place) {
+	for _, p := range places {
+		if slices.ContainsFunc(but, func(o array.Place) bool { return o.Device == p.Device && o.Zone == p.Zone }) {
+			continue
+		}
+		d := uint32(p.Device)
+		if m := s.byNumber[d]; m == nil || m.dev == nil || m.failed {
+			continue // a later start finds it
+		}
+		at, _ := slices.BinarySearch(s.spare[d], p.Zone)
+		s.spare[d] = slices.Insert(s.spare[d], at, p.Zone)
+	}
+}
+
+// renewable reports whether a reset of an empty slot would give it better places.
+func (e *Engine) renewable(slot uint32) bool {
+	if !e.several() {
+		return false
+	}
+	e.members.Lock()
+	defer e.members.Unlock()
+	next, better := e.betterLocked(slot)
+	e.members.giveBackLocked(next, e.dev.Places(int(slot)))
+	return better
+}
+
+// renewPlaces gives a slot in which nothing lives, and which is about to be reset, better places if there
+// are any, and returns the capacity that it has then. resize, unless nil, is asked whether the capacity
+// may change to that; if not, all stays as it is.
+func (e *Engine) renewPlaces(slot uint32, capacity int64, resize func(int64) bool) (int64, error) {
+	if !e.several() {
+		return capacity, nil
+	}
+	for {
+		e.members.Lock()
+		old := e.dev.Places(int(slot))
+		next, better := e.betterLocked(slot)
+		e.members.Unlock()
+		if !better {
+			return capacity, nil
+		}
+		bad, err := e.emptySpares(next, old)
+		if err != nil {
+			// That zone stays nobody's.
+			e.o.Logger.Warn("a spare zone cannot be reset and is not used", "device", bad.Device, "zone", bad.Zone, "error", err)
+			e.members.Lock()
+			e.members.giveBackLocked(slices.DeleteFunc(next, func(p array.Place) bool { return p == bad }), old)
+			e.members.Unlock()
+			continue
+		}
+		size := e.capacityOf(next)
+		if size != capacity && resize != nil && !resize(size) {
+			e.members.Lock()
+			e.members.giveBackLocked(next, old)
+			e.members.Unlock()
+			return capacity, errdefs.New(errdefs.NoSpace, errdefs.ReasonNoSpace, "engine.renewPlaces", e.placeName(slot), "what is left would not hold what was promised")
+		}
+		e.dev.SetPlaces(int(slot), next)
+		e.members.Lock()
+		e.members.giveBackLocked(old, next)
+		e.members.Unlock()
+		return size, nil
+	}
+}
+
+// emptySpares resets the zones among next that are not in old and not empty.
+func (e *Engine) emptySpares(next, old []array.Place) (bad array.Place, err error) {
+	for _, p := range next {
+		if slices.ContainsFunc(old, func(o array.Place) bool { return o.Device == p.Device && o.Zone == p.Zone }) {
+			continue
+		}
+		dev := e.dev.Member(p.Device)
+		if dev == nil {
+			return p, zone.ErrZoneOffline
+		}
+		r, err := dev.Report(p.Zone, 1)
+		if err == nil && r[0].Condition != zone.Empty {
+			err = dev.Reset(p.Zone)
+		}
+		if err != nil {
+			return p, err
+		}
+	}
+	return array.Place{}, nil
+}
+
+// capacityOf is what a block group on these places can hold, in bytes.
+func (e *Engine) capacityOf(places []array.Place) int64 {
+	size := int64(0)
+	for i, p := range places {
+		c := e.geo.ZoneCapacity
+		if dev := e.dev.Member(p.Device); dev != nil {
+			c = min(c, extent.RoundDown(dev.Geometry().CapacityOf(p.Zone)))
+		}
+		if i == 0 || c < size {
+			size = c
+		}
+	}
+	return size
+}
+
+// recordedPlaces is placesOf where places can change, else nil: what is on record stays.
+func (e *Engine) recordedPlaces(slot uint32) []store.Place {
+	if !e.several() {
+		return nil
+	}
+	return e.placesOf(slot)
+}
+
+// placesChanged notes what the array has found to be stale. It is called before the append, or the flush,
+// that the place has missed is answered, so the record is in the transaction that stores what was
+// appended, or in an earlier one.
+func (e *Engine) placesChanged(slot int, _ []array.Place) {
+	e.note(uint32(slot), bgRecord{places: e.placesOf(uint32(slot))})
+	e.rebuild.kick.set()
+}
+
+// deviceFailed notes that the array has taken a device out of use.
+func (e *Engine) deviceFailed(number int, cause error) {
+	e.members.Lock()
+	if m := e.members.byNumber[uint32(number)]; m != nil {
+		m.failed, m.cause = true, cause
+	}
+	e.members.Unlock()
+	e.o.Logger.Error("a device has failed and is not used any more: the store is degraded", "device", number, "error", cause)
+	e.cond.set(Condition{
+		Reason: "DEVICE_FAILED", Severity: Error, Object: deviceName(uint32(number)), Since: e.o.Now(),
+		Message: fmt.Sprintf("device %d has failed and is not used any more; what it holds is read from the other copies: %v", number, cause),
+		Advice:  "put another in its place: `client device replace`; if only a cable was loose, start the engine again",
+	})
+	e.rebuild.kick.set()
+}
+
+// levelPlaces finishes the zones of a block group with something live whose write pointers differ after a
+// crash, or of which one place is stale although its device is there: it is to be emptied, not added to.
+func (e *Engine) levelPlaces(g *store.BlockGroup, z *zone.Zone) error {
+	slot := int(g.Slot)
+	torn := e.dev.Torn(slot)
+	if !torn && (!z.Condition.IsActive() || !e.incomplete(g.Slot)) {
+		return nil
+	}
+	if torn {
+		e.report("COPIES_DIFFER", Info, e.placeName(g.Slot), fmt.Sprintf("the zones of block group %d were written to different ends; they are finished", g.Slot))
+	}
+	if err := e.dev.Finish(slot); err != nil {
+		e.o.Logger.Warn("a zone that is not used any more cannot be finished, and may stay active", "place", e.placeName(g.Slot), "error", err)
+		z.Condition = zone.Full // nothing is appended, whatever the device says
+		return nil
+	}
+	e.note(g.Slot, bgRecord{finished: true})
+	g.Flags |= store.BGFinished
+	r, err := e.dev.Report(slot, 1)
+	if err != nil {
+		return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.Open", "zone report", err)
+	}
+	*z = r[0]
+	return nil
+}
+
+// incomplete reports whether a copy of what lies in the slot is missing, out of date or on a device that
+// is leaving, while there is, or may be, a device to have it.
+func (e *Engine) incomplete(slot uint32) bool {
+	e.members.Lock()
+	defer e.members.Unlock()
+	places := e.dev.Places(int(slot))
+	whole := 0
+	for _, p := range places {
+		if e.members.takesPlacesLocked(uint32(p.Device)) && !p.Stale {
+			whole++
+		}
+	}
+	return len(places) > 0 && whole < e.copies
+}
+
+// pairZones pairs the zones of devices for two copies: the two devices with the most left give one
+// each, until no two have any. With one device zone i goes with the one half the device further on. zones
+// are those that may be used, by device. What finds no partner is left out.
+func pairZones(zones map[uint32][]int, copies int) (sets [][]store.Place) {
+	place := func(d uint32, z int) store.Place { return store.Place{Device: d, Zone: uint32(z)} }
+	numbers := make([]uint32, 0, len(zones))
+	for d := range zones {
+		numbers = append(numbers, d)
+	}
+	slices.Sort(numbers)
+	if copies < 2 {
+		for _, d := range numbers {
+			for _, z := range zones[d] {
+				sets = append(sets, []store.Place{place(d, z)})
+			}
+		}
+		return sets
+	}
+	if len(numbers) == 1 {
+		d := numbers[0]
+		half := len(zones[d]) / 2
+		for i := range half {
+			sets = append(sets, []store.Place{place(d, zones[d][i]), place(d, zones[d][half+i])})
+		}
+		return sets
+	}
+	left := map[uint32][]int{}
+	for d, z := range zones {
+		left[d] = z
+	}
+	for {
+		slices.SortStableFunc(numbers, func(a, b uint32) int {
+			return cmp.Or(cmp.Compare(len(left[b]), len(left[a])), cmp.Compare(a, b))
+		})
+		a, b := numbers[0], numbers[1]
+		if len(left[b]) == 0 {
+			return sets
+		}
+		if b < a {
+			a, b = b, a
+		}
+		sets = append(sets, []store.Place{place(a, left[a][0]), place(b, left[b][0])})
+		left[a], left[b] = left[a][1:], left[b][1:]
+	}
+}
