@@ -277,9 +277,6 @@ func (e *Engine) admit(ctx context.Context, path string, force bool, replaces *u
 	}
 	g := dev.Geometry()
 	m = &member{path: path, dev: dev}
-	e.members.Lock()
-	count := len(e.members.byNumber) + 1
-	e.members.Unlock()
 	if err := label.Erase(dev); err != nil {
 		return nil, errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, op, path, err)
 	}
@@ -289,7 +286,7 @@ func (e *Engine) admit(ctx context.Context, path string, force bool, replaces *u
 		return nil, err
 	}
 	m.rec = store.Device{Number: number, UUID: e.uuid, ZoneSize: g.ZoneSize, Zones: uint32(g.Zones), Dialect: uint8(g.Dialect), Conventional: uint32(g.Conventional)}
-	if err := e.writeLabel(m, count); err != nil {
+	if err := e.writeLabel(m, number+1); err != nil {
 		return nil, err
 	}
 	if m.rec.LabelGeneration == 0 {

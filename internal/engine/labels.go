@@ -16,7 +16,7 @@ func (e *Engine) beginRun(members []*member, maps *bitmaps) error {
 		if m.dev == nil {
 			continue
 		}
-		if err := e.writeLabel(m, len(members)); err != nil {
+		if err := e.writeLabel(m, members[len(members)-1].rec.Number+1); err != nil {
 			return err
 		}
 	}
@@ -38,13 +38,13 @@ func (e *Engine) beginRun(members []*member, maps *bitmaps) error {
 	})
 }
 
-// writeLabel writes the label of this run to a device and notes in its record which labels it has. A
-// device that cannot take it keeps the one that it has.
-func (e *Engine) writeLabel(m *member, devices int) error {
+// writeLabel writes the label of this run to a device and notes in its record which labels it has. above is
+// greater than every device number. A device that cannot take it keeps the one that it has.
+func (e *Engine) writeLabel(m *member, above uint32) error {
 	g := m.dev.Geometry()
 	failed := e.labelZoneFailed(m.rec.Number, m.dev)
 	err := label.Write(m.dev, label.Label{
-		Store: e.uuid, Device: m.rec.Number, Devices: uint32(devices), Generation: e.starts, ZoneSize: g.ZoneSize, Zones: g.Zones, Dialect: g.Dialect,
+		Store: e.uuid, Device: m.rec.Number, Devices: above, Generation: e.starts, ZoneSize: g.ZoneSize, Zones: g.Zones, Dialect: g.Dialect,
 	})
 	switch {
 	case err == nil:

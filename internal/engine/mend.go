@@ -223,12 +223,13 @@ func (e *Engine) rewrite(ctx context.Context, cs []spareCopy) error {
 
 // mendLabel writes a label of this run to the label zone of a device that holds none.
 func (e *Engine) mendLabel(number uint32, dev zone.Device) error {
-	e.members.Lock()
-	count := len(e.members.byNumber)
-	e.members.Unlock()
+	above := uint32(0)
+	for _, m := range e.dev.Members() {
+		above = max(above, uint32(m.Number)+1)
+	}
 	g := dev.Geometry()
 	return label.Mend(dev, label.Label{
-		Store: e.uuid, Device: number, Devices: uint32(count), Generation: e.starts, ZoneSize: g.ZoneSize, Zones: g.Zones, Dialect: g.Dialect,
+		Store: e.uuid, Device: number, Devices: above, Generation: e.starts, ZoneSize: g.ZoneSize, Zones: g.Zones, Dialect: g.Dialect,
 	})
 }
 

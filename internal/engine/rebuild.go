@@ -38,8 +38,12 @@ type rebuilder struct {
 	failed map[uint32]uint64 // slots that could not be emptied whole, at this generation
 }
 
-// rebuildRetry is how long a rebuild that did not get on waits for what it lacks.
-const rebuildRetry = 2 * time.Second
+const (
+	// rebuildRetry is how long a rebuild that did not get on waits for what it lacks.
+	rebuildRetry = 2 * time.Second
+	// rebuildSoon is how long it waits for resets that are under way.
+	rebuildSoon = 50 * time.Millisecond
+)
 
 // rebuildRun is the background: it empties block groups that lack a copy, or lie on a device that is
 // leaving, into ones that have all; a reset then gives them better places.
@@ -51,19 +55,23 @@ func (e *Engine) rebuildRun() {
 			return
 		}
 		for e.several() && e.writable("engine.Rebuild") == nil {
-			worked, err := e.rebuildPass()
+			left, worked, err := e.rebuildPass()
 			e.noteDegraded()
-			if !worked && err == nil {
+			if left == 0 && err == nil {
 				break
 			}
 			if worked {
 				continue
 			}
-			e.rebuild.Lock()
-			e.rebuild.stuck = errdefs.Sentence(err)
-			e.rebuild.Unlock()
+			again := rebuildSoon
+			if err != nil {
+				again = rebuildRetry
+				e.rebuild.Lock()
+				e.rebuild.stuck = errdefs.Sentence(err)
+				e.rebuild.Unlock()
+			}
 			select {
-			case <-time.After(rebuildRetry):
+			case <-time.After(e.apart(again)):
 			case <-e.rebuild.kick:
 			case <-e.stop:
 				return
@@ -72,15 +80,17 @@ func (e *Engine) rebuildRun() {
 	}
 }
 
-// rebuildPass goes over all block groups once. worked: something got better.
-func (e *Engine) rebuildPass() (worked bool, stuck error) {
+// rebuildPass goes over all block groups once. left are those that were not as they should be and can be;
+// worked: something got better.
+func (e *Engine) rebuildPass() (left int, worked bool, stuck error) {
 	for slot := uint32(0); int(slot) < e.slots(); slot++ {
 		if e.stopped() {
-			return false, nil
+			return left, false, nil
 		}
 		if !e.curable(slot) {
 			continue
 		}
+		left++
 		done, err := e.cure(slot)
 		worked = worked || done
 		if err != nil && stuck == nil {
@@ -90,7 +100,7 @@ func (e *Engine) rebuildPass() (worked bool, stuck error) {
 	if err := e.dismiss(); err != nil && stuck == nil {
 		stuck = err
 	}
-	return worked, stuck
+	return left, worked, stuck
 }
 
 // curable reports whether emptying and resetting the slot would give it better places.
