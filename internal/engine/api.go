@@ -232,6 +232,7 @@ type ServerInfo struct {
 	BootID        uint64
 	StartTime     time.Time
 	FormatVersion uint32
+	Copies        int // PLACEHOLDER: always 0 here
 	Compression   extent.Codec
 	NoDelalloc    bool
 	ReadOnly      bool

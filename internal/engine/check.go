@@ -24,6 +24,7 @@ func (p Problem) String() string { return p.Object + ": " + p.Msg }
 // CheckOptions say what to check.
 type CheckOptions struct {
 	Device       zone.Device // stays the caller's; only read
+	Devices      []Device    // PLACEHOLDER, as Options.Devices
 	MetadataPath string
 	// MetadataLimit is as in Options; 0: its default.
 	MetadataLimit int64
@@ -42,6 +43,9 @@ type CheckOptions struct {
 // file damaged beyond opening is Corruption), and Device if the zones cannot be reported.
 func Check(ctx context.Context, o CheckOptions, report func(Problem)) (err error) {
 	const op = "engine.Check"
+	if o.Device == nil && len(o.Devices) > 0 { // PLACEHOLDER
+		o.Device = o.Devices[0].Device
+	}
 	c := &check{o: o, geo: o.Device.Geometry(), report: report}
 	limits := Options{MetadataLimit: o.MetadataLimit}
 	limits.setDefaults(c.geo)

@@ -111,6 +111,9 @@ type Engine struct {
 // Errors are sentences that say which part is wrong and what to do: DEVICE_MISMATCH for a
 // foreign, wrong or stale device or metadata file, Corruption, IN_USE, UNKNOWN_FEATURE.
 func Open(ctx context.Context, o Options) (*Engine, error) {
+	if o.Device == nil && len(o.Devices) > 0 { // PLACEHOLDER, see Options.Devices
+		o.Device = o.Devices[0].Device
+	}
 	if err := o.Validate(); err != nil {
 		if o.Device != nil {
 			o.Device.Close()

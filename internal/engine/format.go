@@ -27,6 +27,9 @@ const (
 type FormatOptions struct {
 	Device       zone.Device // stays the caller's
 	MetadataPath string      // must not exist
+	// PLACEHOLDER, as Options.Devices.
+	Devices []Device
+	Copies  int
 	UUID         [16]byte    // random
 	Compression  extent.Codec
 	// MetadataLimit bounds the metadata file, in bytes; 0: as Options.MetadataLimit.
@@ -68,6 +71,9 @@ const FormattedGeneration = 2
 // Errors: DEVICE_TOO_SMALL, IN_USE (holds a store, without Force), AlreadyExists.
 func Format(o FormatOptions) error {
 	const op = "engine.Format"
+	if o.Device == nil && len(o.Devices) > 0 { // PLACEHOLDER
+		o.Device = o.Devices[0].Device
+	}
 	g := o.Device.Geometry()
 	if err := CheckGeometry(g); err != nil {
 		return err

@@ -19,6 +19,10 @@ import (
 type Options struct {
 	// Device holds the data. The engine owns it from Open on, also when Open fails.
 	Device zone.Device
+	// PLACEHOLDER, the engine's own takes its place on merging: Devices instead of Device, of which only the
+	// first is used here, and OpenDevice, which is not.
+	Devices    []Device
+	OpenDevice func(path string) (zone.Device, error)
 	// MetadataPath is the bbolt file.
 	MetadataPath string
 	// MetadataLimit bounds the metadata file, in bytes. Default: 1/64 of the device's usable
