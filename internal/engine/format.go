@@ -28,10 +28,10 @@ type FormatOptions struct {
 	Device       zone.Device // stays the caller's
 	MetadataPath string      // must not exist
 	// PLACEHOLDER, as Options.Devices.
-	Devices []Device
-	Copies  int
-	UUID         [16]byte    // random
-	Compression  extent.Codec
+	Devices     []Device
+	Copies      int
+	UUID        [16]byte // random
+	Compression extent.Codec
 	// MetadataLimit bounds the metadata file, in bytes; 0: as Options.MetadataLimit.
 	MetadataLimit int64
 	Now           func() time.Time
