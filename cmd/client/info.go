@@ -25,13 +25,13 @@ type infoJSON struct {
 	Copies        uint32            `json:"copies"`
 	Compression   string            `json:"default_compression"`
 	NoDelalloc    bool              `json:"nodelalloc"`
-	Device        deviceJSON        `json:"device"`
+	Device        geometryJSON      `json:"device"`
 	Limits        limitsJSON        `json:"limits"`
 	Conditions    []conditionJSON   `json:"conditions"`
 	Counters      map[string]uint64 `json:"counters,omitempty"`
 }
 
-type deviceJSON struct {
+type geometryJSON struct {
 	Dialect      string `json:"dialect"`
 	ZoneSize     int64  `json:"zone_size"`
 	ZoneCapacity int64  `json:"zone_capacity"`
@@ -105,7 +105,7 @@ func infoToJSON(i *client.Info, conditions []*client.Condition) infoJSON {
 		StartTime: moment(i.GetStartTime()), FormatVersion: i.GetFormatVersion(), Features: i.GetFeatures(),
 		ReadOnly: i.GetReadOnly(), Copies: i.GetCopies(),
 		Compression: enumWord(i.GetDefaultCompression().String(), "COMPRESSION_"), NoDelalloc: i.GetNodelalloc(),
-		Device: deviceJSON{
+		Device: geometryJSON{
 			Dialect: enumWord(g.GetDialect().String(), "ZONE_DIALECT_"), ZoneSize: g.GetZoneSize(),
 			ZoneCapacity: g.GetZoneCapacity(), Zones: g.GetZones(), Conventional: g.GetConventionalZones(),
 			MaxOpen: g.GetMaxOpenZones(), MaxActive: g.GetMaxActiveZones(), AppendLimit: g.GetAppendLimit(),

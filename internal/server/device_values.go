@@ -68,8 +68,12 @@ func deviceProtos(all []engine.DeviceInfo) (out []*shinglev1.Device) {
 
 func deviceProto(d engine.DeviceInfo) *shinglev1.Device {
 	path, _, _ := strings.Cut(d.Path, "?") // what follows is for making it
+	size := int64(0)
+	if d.Geometry.Zones > 0 {
+		size = d.Geometry.DeviceBytes()
+	}
 	return &shinglev1.Device{
-		Device: deviceName(d.Number), Path: path, State: deviceStateProto(d.State), Message: clip(d.Message),
+		Device: deviceName(d.Number), SizeBytes: size, Path: path, State: deviceStateProto(d.State), Message: clip(d.Message),
 		Geometry: geometryProto(d.Geometry), StoredBytes: d.Stored, BlockGroups: int32(d.BlockGroups),
 		IncompleteBlockGroups: int32(d.Incomplete), SpareZones: int32(d.Spare), Counters: deviceCountersProto(d.Stats),
 	}

@@ -205,7 +205,7 @@ func TestDevicesBeforeAttach(t *testing.T) {
 func TestDeviceProtoIsWhole(t *testing.T) {
 	d := engine.DeviceInfo{
 		Number: 5, Path: "file:/a?size=1GiB&zone-size=1MiB", State: engine.DeviceLeaving, Message: "it is being replaced",
-		Geometry: zone.Geometry{Dialect: zone.SMR, ZoneSize: 1, ZoneCapacity: 1, Zones: 2, Conventional: 1, MaxOpen: 1, MaxActive: 1, AppendLimit: 1},
+		Geometry: zone.Geometry{Dialect: zone.SMR, ZoneSize: 10, ZoneCapacity: 9, Zones: 2, Conventional: 1, MaxOpen: 1, MaxActive: 1, AppendLimit: 1, LastZoneSize: 1},
 		Stored:   2, BlockGroups: 3, Incomplete: 4, Spare: 6,
 	}
 	stats := reflect.ValueOf(&d.Stats).Elem()
@@ -220,7 +220,7 @@ func TestDeviceProtoIsWhole(t *testing.T) {
 	filled(t, m)
 	filled(t, m.Counters)
 	filled(t, m.Geometry)
-	if m.Device != "5" || m.Path != "file:/a" || m.StoredBytes != 2 || m.BlockGroups != 3 || m.IncompleteBlockGroups != 4 || m.SpareZones != 6 {
+	if m.Device != "5" || m.Path != "file:/a" || m.SizeBytes != 11 || m.StoredBytes != 2 || m.BlockGroups != 3 || m.IncompleteBlockGroups != 4 || m.SpareZones != 6 {
 		t.Errorf("%v", m)
 	}
 	// Those that bear the same name carry the same number.

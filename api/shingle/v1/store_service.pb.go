@@ -1894,16 +1894,18 @@ type Device struct {
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
 	// Its shape. The limits of a missing one are not known, and 0.
 	Geometry *Geometry `protobuf:"bytes,5,opt,name=geometry,proto3" json:"geometry,omitempty"`
+	// All of it, in bytes.
+	SizeBytes int64 `protobuf:"varint,6,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	// Live data that lies on it, in bytes.
-	StoredBytes int64 `protobuf:"varint,6,opt,name=stored_bytes,json=storedBytes,proto3" json:"stored_bytes,omitempty"`
+	StoredBytes int64 `protobuf:"varint,7,opt,name=stored_bytes,json=storedBytes,proto3" json:"stored_bytes,omitempty"`
 	// How many have a place on it.
-	BlockGroups int32 `protobuf:"varint,7,opt,name=block_groups,json=blockGroups,proto3" json:"block_groups,omitempty"`
+	BlockGroups int32 `protobuf:"varint,8,opt,name=block_groups,json=blockGroups,proto3" json:"block_groups,omitempty"`
 	// How many of these hold data whose copy there is out of date or cannot be reached.
-	IncompleteBlockGroups int32 `protobuf:"varint,8,opt,name=incomplete_block_groups,json=incompleteBlockGroups,proto3" json:"incomplete_block_groups,omitempty"`
+	IncompleteBlockGroups int32 `protobuf:"varint,9,opt,name=incomplete_block_groups,json=incompleteBlockGroups,proto3" json:"incomplete_block_groups,omitempty"`
 	// Zones that no block group has: they found no partner on another device.
-	SpareZones int32 `protobuf:"varint,9,opt,name=spare_zones,json=spareZones,proto3" json:"spare_zones,omitempty"`
+	SpareZones int32 `protobuf:"varint,10,opt,name=spare_zones,json=spareZones,proto3" json:"spare_zones,omitempty"`
 	// What it was made to do.
-	Counters      *DeviceCounters `protobuf:"bytes,10,opt,name=counters,proto3" json:"counters,omitempty"`
+	Counters      *DeviceCounters `protobuf:"bytes,11,opt,name=counters,proto3" json:"counters,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1971,6 +1973,13 @@ func (x *Device) GetGeometry() *Geometry {
 		return x.Geometry
 	}
 	return nil
+}
+
+func (x *Device) GetSizeBytes() int64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
 }
 
 func (x *Device) GetStoredBytes() int64 {
@@ -3483,20 +3492,22 @@ const file_shingle_v1_store_service_proto_rawDesc = "" +
 	"\x12ListDevicesRequest\"r\n" +
 	"\x13ListDevicesResponse\x12,\n" +
 	"\adevices\x18\x01 \x03(\v2\x12.shingle.v1.DeviceR\adevices\x12-\n" +
-	"\arebuild\x18\x02 \x01(\v2\x13.shingle.v1.RebuildR\arebuild\"\x86\x03\n" +
+	"\arebuild\x18\x02 \x01(\v2\x13.shingle.v1.RebuildR\arebuild\"\xa5\x03\n" +
 	"\x06Device\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\tR\x06device\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12-\n" +
 	"\x05state\x18\x03 \x01(\x0e2\x17.shingle.v1.DeviceStateR\x05state\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x120\n" +
-	"\bgeometry\x18\x05 \x01(\v2\x14.shingle.v1.GeometryR\bgeometry\x12!\n" +
-	"\fstored_bytes\x18\x06 \x01(\x03R\vstoredBytes\x12!\n" +
-	"\fblock_groups\x18\a \x01(\x05R\vblockGroups\x126\n" +
-	"\x17incomplete_block_groups\x18\b \x01(\x05R\x15incompleteBlockGroups\x12\x1f\n" +
-	"\vspare_zones\x18\t \x01(\x05R\n" +
+	"\bgeometry\x18\x05 \x01(\v2\x14.shingle.v1.GeometryR\bgeometry\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x06 \x01(\x03R\tsizeBytes\x12!\n" +
+	"\fstored_bytes\x18\a \x01(\x03R\vstoredBytes\x12!\n" +
+	"\fblock_groups\x18\b \x01(\x05R\vblockGroups\x126\n" +
+	"\x17incomplete_block_groups\x18\t \x01(\x05R\x15incompleteBlockGroups\x12\x1f\n" +
+	"\vspare_zones\x18\n" +
+	" \x01(\x05R\n" +
 	"spareZones\x126\n" +
-	"\bcounters\x18\n" +
-	" \x01(\v2\x1a.shingle.v1.DeviceCountersR\bcounters\"\x9d\x04\n" +
+	"\bcounters\x18\v \x01(\v2\x1a.shingle.v1.DeviceCountersR\bcounters\"\x9d\x04\n" +
 	"\x0eDeviceCounters\x12\x14\n" +
 	"\x05reads\x18\x01 \x01(\x04R\x05reads\x12\x1d\n" +
 	"\n" +
