@@ -113,6 +113,9 @@ type Engine struct {
 func Open(ctx context.Context, o Options) (*Engine, error) {
 	if o.Device == nil && len(o.Devices) > 0 { // PLACEHOLDER, see Options.Devices
 		o.Device = o.Devices[0].Device
+		for _, d := range o.Devices[1:] {
+			d.Close()
+		}
 	}
 	if err := o.Validate(); err != nil {
 		if o.Device != nil {
