@@ -277,3 +277,23 @@ func TestRebuildPace(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 }
+
+// TestRebuildLine is what a terminal gets: a line that is written over, and wiped in the end.
+func TestRebuildLine(t *testing.T) {
+	var out strings.Builder
+	l := &rebuildLine{&out}
+	rate := int64(10 << 20)
+	r := &client.Rebuild{Running: true, BlockGroups: 4, BlockGroupsDone: 1, Bytes: 100 << 20, BytesDone: 25 << 20}
+	l.show(rebuildToJSON(r, nil))
+	l.show(rebuildToJSON(r, &rate))
+	l.show(rebuildToJSON(&client.Rebuild{}, nil))
+	l.wipe()
+	want := "\r\x1b[K25.00 % of 100 MiB, 1 of 4 block groups" +
+		"\r\x1b[K25.00 % of 100 MiB, 1 of 4 block groups, 10.0 MiB/s, 0:00:08 left\r\x1b[K"
+	if out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+	nobody := &rebuildLine{}
+	nobody.show(rebuildToJSON(r, nil))
+	nobody.wipe()
+}

@@ -19,8 +19,9 @@ const rootHelp = `engine serves a Shingle store over gRPC. Without a command it 
 
 On its first start in an empty data folder it makes the store; with no drive named it also makes
 an emulated zoned device in a file there. A store may lie on several devices: give each with a
---device of its own, in any order, and with --copies 2 it survives the loss of one. SIGTERM or SIGINT stop it in order, a second one
-at once: nothing that was synced is lost either way.
+--device of its own, in any order, and with --copies 2 it survives the loss of one.
+
+SIGTERM or SIGINT stop it in order, a second one at once: nothing that was synced is lost either way.
 
 Each flag can be given as an environment variable too: --dirty-limit is SHINGLE_DIRTY_LIMIT. A
 flag counts before the variable. Several devices in SHINGLE_DEVICE are on lines of their own, or

@@ -125,11 +125,16 @@ func (s *Server) ReplaceDevice(_ context.Context, r *shinglev1.ReplaceDeviceRequ
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.askedLocked(r.GetForce(), "replace", r.GetDevice(), r.GetPath())
-	if err := s.leaveLocked(r.GetDevice()); err != nil {
+	d, err := s.addLocked(r.GetPath())
+	if err != nil {
 		return nil, err
 	}
-	d, err := s.addLocked(r.GetPath())
-	return &shinglev1.ReplaceDeviceResponse{Device: d}, err
+	if err := s.leaveLocked(r.GetDevice()); err != nil {
+		s.Devices.now = s.Devices.now[:len(s.Devices.now)-1]
+		s.Devices.next--
+		return nil, err
+	}
+	return &shinglev1.ReplaceDeviceResponse{Device: d}, nil
 }
 
 // RemoveDevice implements the RPC.
