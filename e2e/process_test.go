@@ -184,20 +184,20 @@ func (s *store) exited() error {
 // check runs engine check with all data read and expects nothing to be found.
 func (s *store) check() {
 	s.t.Helper()
-	args := append([]string{"check", "--read-data", "--data", s.data}, deviceFlag(s.args)...)
+	args := append([]string{"check", "--read-data", "--data", s.data}, deviceFlags(s.args)...)
 	if out, code := execute(s.t, programs.engine, args...); code != 0 {
 		s.t.Fatalf("engine check exits with %d:\n%s", code, out)
 	}
 }
 
-// deviceFlag is --device with its value, if it is among args.
-func deviceFlag(args []string) []string {
+// deviceFlags are each --device with its value among args.
+func deviceFlags(args []string) (flags []string) {
 	for i, a := range args {
 		if a == "--device" {
-			return args[i : i+2]
+			flags = append(flags, args[i:i+2]...)
 		}
 	}
-	return nil
+	return flags
 }
 
 // client runs the CLI against the engine and returns what it prints.

@@ -27,9 +27,11 @@ type usageJSON struct {
 	Reclaiming  bool  `json:"reclaim_running"`
 	Dirty       int64 `json:"dirty_bytes"`
 	Raw         int64 `json:"raw_bytes"`
-	Logical     int64 `json:"logical_bytes"`
-	Stored      int64 `json:"stored_bytes"`
-	Inline      int64 `json:"inline_bytes"`
+	// Copies is how often each byte is stored.
+	Copies  uint32 `json:"copies"`
+	Logical int64  `json:"logical_bytes"`
+	Stored  int64  `json:"stored_bytes"`
+	Inline  int64  `json:"inline_bytes"`
 	// Ratio is logical to stored and inline; 0: nothing is stored.
 	Ratio       float64 `json:"ratio"`
 	Files       int64   `json:"files"`
@@ -44,11 +46,11 @@ type usageJSON struct {
 	Classes []classJSON `json:"classes,omitempty"`
 }
 
-func usageToJSON(u *client.Usage) usageJSON {
+func usageToJSON(u *client.Usage, copies uint32) usageJSON {
 	j := usageJSON{
 		Total: u.GetTotalBytes(), Used: u.GetUsedBytes(), Free: u.GetFreeBytes(), Unusable: u.GetZoneUnusableBytes(),
 		Reserved: u.GetReservedBytes(), Quarantined: u.GetQuarantinedBytes(), Reclaimable: u.GetReclaimableBytes(),
-		Dirty: u.GetDirtyBytes(), Raw: u.GetRawBytes(), Logical: u.GetLogicalBytes(), Stored: u.GetStoredBytes(),
+		Dirty: u.GetDirtyBytes(), Raw: u.GetRawBytes(), Copies: copies, Logical: u.GetLogicalBytes(), Stored: u.GetStoredBytes(),
 		Inline: u.GetInlineBytes(), Files: u.GetFiles(), Extents: u.GetExtents(), Metadata: u.GetMetadataBytes(),
 		MetadataMax: u.GetMetadataMaxBytes(), Active: u.GetActiveZones(), MaxActive: u.GetMaxActiveZones(),
 		Open: u.GetOpenZones(), MaxOpen: u.GetMaxOpenZones(), Classes: classesToJSON(u),
@@ -73,7 +75,8 @@ metadata has to have room for; of larger ones it is more, up to what is free or 
 Unusable is dead, was never written (tails) or was lost in failed writes, and comes back when its
 zone is reset, for which live data in the same zone has to be moved: see reclaim. Reserved is
 promised to received bytes; quarantined lies in zones that have failed. Dirty is received and not
-yet durable. Logical is the sum of the files' sizes, holes included, stored what is kept of it.
+yet durable. Total is what can be stored: with two copies each byte of it takes two of the raw size
+of the devices. Logical is the sum of the files' sizes, holes included, stored what is kept of it.
 Where there are block groups of several classes or on zones of both kinds, each has a line, the
 relocation reserve counted in.`,
 		Args: noArguments,
@@ -82,7 +85,11 @@ relocation reserve counted in.`,
 			if err != nil {
 				return err
 			}
-			j := usageToJSON(u)
+			info, err := a.c.Info(cmd.Context())
+			if err != nil {
+				return err
+			}
+			j := usageToJSON(u, info.GetCopies())
 			return a.answer(j, func(w io.Writer) error { return dfText(w, j) })
 		},
 	}
@@ -107,7 +114,7 @@ func dfText(w io.Writer, j usageJSON) error {
 	}
 	err := table(w, [][]string{
 		{"space", ">size", ">share", ""},
-		{"total", size(j.Total), "", note(j.Raw, "raw")},
+		{"total", size(j.Total), "", note(j.Raw, fmt.Sprintf("raw, copies %d", j.Copies))},
 		{"used", size(j.Used), share(j.Used), ""},
 		{"free", size(j.Free), share(j.Free), note(j.Writable, "or more can be written, reclaim included")},
 		{"unusable", size(j.Unusable), share(j.Unusable), note(j.Reclaimable, "back without moving anything")},

@@ -39,7 +39,7 @@ data          conventional       3   300 MiB   100 MiB  200 MiB       0 B       
 			t.Errorf("got\n%s\nwant\n%s", b.String(), c.want)
 		}
 	}
-	out, err := json.Marshal(usageToJSON(&client.Usage{Classes: []*shinglev1.ClassSpace{small}}))
+	out, err := json.Marshal(usageToJSON(&client.Usage{Classes: []*shinglev1.ClassSpace{small}}, 1))
 	want := `"classes":[{"class":"data","conventional":true,"block_groups":3,"capacity_bytes":314572800,"used_bytes":104857600,` +
 		`"free_bytes":209715200,"zone_unusable_bytes":0,"pending_bytes":0,"quarantined_bytes":0}]`
 	if err != nil || !strings.Contains(string(out), want) {

@@ -25,13 +25,13 @@ type infoJSON struct {
 	Copies        uint32            `json:"copies"`
 	Compression   string            `json:"default_compression"`
 	NoDelalloc    bool              `json:"nodelalloc"`
-	Device        deviceJSON        `json:"device"`
+	Device        geometryJSON      `json:"device"`
 	Limits        limitsJSON        `json:"limits"`
 	Conditions    []conditionJSON   `json:"conditions"`
 	Counters      map[string]uint64 `json:"counters,omitempty"`
 }
 
-type deviceJSON struct {
+type geometryJSON struct {
 	Dialect      string `json:"dialect"`
 	ZoneSize     int64  `json:"zone_size"`
 	ZoneCapacity int64  `json:"zone_capacity"`
@@ -99,17 +99,13 @@ now; with --counters also exact counts of what it has done since it was started.
 }
 
 func infoToJSON(i *client.Info, conditions []*client.Condition) infoJSON {
-	g, l := i.GetGeometry(), i.GetLimits()
+	l := i.GetLimits()
 	j := infoJSON{
 		Version: i.GetVersion(), Revision: i.GetRevision(), StoreUUID: i.GetStoreUuid(), BootID: bootID(i.GetBootId()),
 		StartTime: moment(i.GetStartTime()), FormatVersion: i.GetFormatVersion(), Features: i.GetFeatures(),
 		ReadOnly: i.GetReadOnly(), Copies: i.GetCopies(),
 		Compression: enumWord(i.GetDefaultCompression().String(), "COMPRESSION_"), NoDelalloc: i.GetNodelalloc(),
-		Device: deviceJSON{
-			Dialect: enumWord(g.GetDialect().String(), "ZONE_DIALECT_"), ZoneSize: g.GetZoneSize(),
-			ZoneCapacity: g.GetZoneCapacity(), Zones: g.GetZones(), Conventional: g.GetConventionalZones(),
-			MaxOpen: g.GetMaxOpenZones(), MaxActive: g.GetMaxActiveZones(), AppendLimit: g.GetAppendLimit(),
-		},
+		Device: geometryToJSON(i.GetGeometry()),
 		Limits: limitsJSON{
 			Data: l.GetMaxDataBytes(), PreferredData: l.GetPreferredDataBytes(), AckInterval: l.GetAckIntervalBytes(),
 			Name: l.GetMaxNameBytes(), Attributes: l.GetMaxAttributeBytes(), FileSize: l.GetMaxFileSize(),

@@ -10,21 +10,30 @@ import (
 	shinglev1 "github.com/shingle-store/shingle/api/shingle/v1"
 )
 
-// extentJSON is a range of a file in JSON. Address, skip and place are of data only; offset is
-// bytes of the file, zone_offset bytes from the start of the zone.
+// extentJSON is a range of a file in JSON. Address, skip and places are of data only; offset is
+// bytes of the file, zone_offset bytes from the start of the zone. Device, zone and zone_offset are those
+// of the first copy, places those of all.
 type extentJSON struct {
-	Name        string  `json:"name"`
-	Offset      int64   `json:"offset"`
-	Length      int64   `json:"length"`
-	Kind        string  `json:"kind"`
-	Address     *uint64 `json:"address,omitempty"`
-	Skip        int64   `json:"skip,omitempty"`
-	Device      string  `json:"device,omitempty"`
-	Zone        *uint32 `json:"zone,omitempty"`
-	ZoneOffset  *uint64 `json:"zone_offset,omitempty"`
-	Stored      int64   `json:"stored_bytes"`
-	Compression string  `json:"compression,omitempty"`
-	Shared      bool    `json:"shared"`
+	Name        string      `json:"name"`
+	Offset      int64       `json:"offset"`
+	Length      int64       `json:"length"`
+	Kind        string      `json:"kind"`
+	Address     *uint64     `json:"address,omitempty"`
+	Skip        int64       `json:"skip,omitempty"`
+	Device      string      `json:"device,omitempty"`
+	Zone        *uint32     `json:"zone,omitempty"`
+	ZoneOffset  *uint64     `json:"zone_offset,omitempty"`
+	Places      []placeJSON `json:"places,omitempty"`
+	Stored      int64       `json:"stored_bytes"`
+	Compression string      `json:"compression,omitempty"`
+	Shared      bool        `json:"shared"`
+}
+
+// placeJSON is where a copy lies.
+type placeJSON struct {
+	Device     string `json:"device"`
+	Zone       uint32 `json:"zone"`
+	ZoneOffset uint64 `json:"zone_offset"`
 }
 
 func extentToJSON(x client.MappedExtent) extentJSON {
@@ -43,15 +52,18 @@ func extentToJSON(x client.MappedExtent) extentJSON {
 		zone, offset := zones[0].GetZone(), zones[0].GetOffset()
 		j.Device, j.Zone, j.ZoneOffset = zones[0].GetDevice(), &zone, &offset
 	}
+	for _, z := range x.GetZones() {
+		j.Places = append(j.Places, placeJSON{z.GetDevice(), z.GetZone(), z.GetOffset()})
+	}
 	return j
 }
 
 func (a *app) mapCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "map NAME...",
-		Short: "show where files lie on the device",
+		Short: "show where files lie on the devices",
 		Long: `map lists the ranges of files in order, as filefrag -v does: bytes of the file, logical address,
-zone and offset in it, length, bytes stored, and flags:
+device/zone, of each copy, and offset in it, length, bytes stored, and flags:
 
   hole      nothing is stored; reads as zeros
   inline    kept in the file's record
@@ -92,12 +104,12 @@ JSON: {"extents": [...]}.`,
 type mapTable struct{ lines, extents int }
 
 // The columns have room for any file that fits a device.
-const mapColumns = "%5s %30s %16s %6s %12s %16s %14s  %s"
+const mapColumns = "%5s %30s %16s %12s %12s %16s %14s  %s"
 
 func (t *mapTable) line(a *app, x client.MappedExtent) error {
 	if t.lines == 0 {
 		fmt.Fprintf(a.out, "size of %s: %d bytes\n", x.File.GetName(), x.File.GetSize())
-		fmt.Fprintf(a.out, mapColumns+"\n", "ext:", "file_offset:", "address:", "zone:", "zone_offset:", "length:", "stored:", "flags:")
+		fmt.Fprintf(a.out, mapColumns+"\n", "ext:", "file_offset:", "address:", "device/zone:", "zone_offset:", "length:", "stored:", "flags:")
 	}
 	number, address, zone, offset, stored := "-", "", "", "", ""
 	if x.GetKind() != shinglev1.FileExtentKind_FILE_EXTENT_KIND_HOLE {
@@ -107,8 +119,12 @@ func (t *mapTable) line(a *app, x client.MappedExtent) error {
 	if x.GetKind() == shinglev1.FileExtentKind_FILE_EXTENT_KIND_DATA {
 		address = fmt.Sprint(x.GetAddress()) + ":"
 	}
-	if zones := x.GetZones(); len(zones) > 0 {
-		zone, offset = fmt.Sprint(zones[0].GetZone())+":", fmt.Sprint(zones[0].GetOffset())+":"
+	if zones := x.GetZones(); len(zones) > 0 { // all at one offset
+		var places []string
+		for _, z := range zones {
+			places = append(places, fmt.Sprintf("%s/%d", z.GetDevice(), z.GetZone()))
+		}
+		zone, offset = strings.Join(places, ",")+":", fmt.Sprint(zones[0].GetOffset())+":"
 	}
 	if x.GetStoredBytes() > 0 {
 		stored = fmt.Sprint(x.GetStoredBytes()) + ":"

@@ -73,7 +73,7 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(
 		a.putCommand(), a.getCommand(), a.catCommand(), a.lsCommand(), a.statCommand(), a.rmCommand(),
 		a.mvCommand(), a.cloneCommand(), a.mapCommand(), a.syncCommand(), a.dfCommand(), a.zonesCommand(), a.trimCommand(),
-		a.infoCommand(), a.reclaimCommand(), a.scrubCommand(),
+		a.infoCommand(), a.reclaimCommand(), a.scrubCommand(), a.deviceCommand(),
 	)
 	return root
 }

@@ -77,7 +77,7 @@ func fill(s *clienttest.Server) {
 		"docs/a": {{Length: 5, Kind: shinglev1.FileExtentKind_FILE_EXTENT_KIND_INLINE, StoredBytes: 5, Compression: shinglev1.Compression_COMPRESSION_NONE}},
 		"docs/sub/b": {
 			{Length: 500, Kind: shinglev1.FileExtentKind_FILE_EXTENT_KIND_HOLE},
-			{Offset: 500, Length: 700, Kind: shinglev1.FileExtentKind_FILE_EXTENT_KIND_DATA, Address: 128*mib + 4096, Skip: 500, StoredBytes: 4096, Compression: shinglev1.Compression_COMPRESSION_ZSTD, Shared: true, Zones: place(4, 4096)},
+			{Offset: 500, Length: 700, Kind: shinglev1.FileExtentKind_FILE_EXTENT_KIND_DATA, Address: 128*mib + 4096, Skip: 500, StoredBytes: 4096, Compression: shinglev1.Compression_COMPRESSION_ZSTD, Shared: true, Zones: append(place(4, 4096), &shinglev1.ZoneRef{Device: "1", Zone: 14, Offset: 4096})},
 			{Offset: 1200, Length: 36, Kind: shinglev1.FileExtentKind_FILE_EXTENT_KIND_DATA, Address: 0, StoredBytes: 4096, Compression: shinglev1.Compression_COMPRESSION_NONE, Zones: place(2, 0)},
 			{Offset: 1236, Length: 300, Kind: shinglev1.FileExtentKind_FILE_EXTENT_KIND_DIRTY},
 		},

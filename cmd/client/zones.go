@@ -40,8 +40,8 @@ func zoneToJSON(z *client.Zone) zoneJSON {
 func (a *app) zonesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "zones",
-		Short: "show the zones of the device",
-		Long: `zones lists the zones of the device by number: condition, what it is for, write pointer and
+		Short: "show the zones of the devices",
+		Long: `zones lists the zones of each device by number: condition, what it is for, write pointer and
 capacity, what of it is live and what comes back at a reset, and the block group on it.
 
 JSON: {"zones": [...]}.`,
@@ -51,7 +51,7 @@ JSON: {"zones": [...]}.`,
 			out := listing[*client.Zone]{a: a, key: "zones", text: func(z *client.Zone) error {
 				if !head {
 					head = true
-					if err := a.zoneLine("zone", "condition", "use", "wp", "capacity", "live", "unusable", "group", ""); err != nil {
+					if err := a.zoneLine("device", "zone", "condition", "use", "wp", "capacity", "live", "unusable", "group", ""); err != nil {
 						return err
 					}
 				}
@@ -81,12 +81,12 @@ func (a *app) zoneText(z zoneJSON) error {
 	if z.Quarantined {
 		mark = "quarantined"
 	}
-	return a.zoneLine(fmt.Sprint(z.Zone), z.Condition, z.Use, wp, size(z.Capacity), size(z.Live), size(z.Unusable), group, mark)
+	return a.zoneLine(z.Device, fmt.Sprint(z.Zone), z.Condition, z.Use, wp, size(z.Capacity), size(z.Live), size(z.Unusable), group, mark)
 }
 
 // zoneLine prints a line of the table; the columns have room for any device.
 func (a *app) zoneLine(columns ...any) error {
-	line := fmt.Sprintf("%6s  %-13s  %-12s  %9s  %9s  %9s  %9s  %6s  %s", columns...)
+	line := fmt.Sprintf("%6s  %6s  %-13s  %-12s  %9s  %9s  %9s  %9s  %6s  %s", columns...)
 	_, err := fmt.Fprintln(a.out, strings.TrimRight(line, " "))
 	return err
 }

@@ -18,7 +18,7 @@ func (a *app) checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "look for damage in a store that is not served",
-		Long: `check holds every record of the metadata against the others and against the device: references,
+		Long: `check holds every record of the metadata against the others and against the devices: references,
 counts, checksums of records, write pointers, labels. With --read-data it also reads every stored
 block and holds it against its checksum. It changes nothing, and prints a line for each problem.`,
 		Args: noArguments,
@@ -41,21 +41,26 @@ block and holds it against its checksum. It changes nothing, and prints a line f
 			return errdefs.New(errdefs.NotFound, "", "engine.check", f.metadata(),
 				fmt.Sprintf("there is no metadata file %s; name the right --data", f.metadata()))
 		}
-		if ok, err := exists(f.device.Path); err != nil {
-			return err
-		} else if !ok {
-			return f.lostDevice()
-		}
-		d, err := f.openDevice()
+		there, missing, err := f.present()
 		if err != nil {
 			return err
 		}
-		defer d.Close()
+		if len(there) == 0 {
+			return f.lostDevices()
+		}
+		for _, d := range missing {
+			fmt.Fprintf(a.err, "engine: %s\n", lostDevice(d))
+		}
+		open, err := f.openDevices(there)
+		if err != nil {
+			return err
+		}
+		defer closeDevices(open)
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		found := 0
 		err = engine.Check(ctx, engine.CheckOptions{
-			Devices: []engine.Device{{Path: f.device.Path, Device: d}}, MetadataPath: f.metadata(), MetadataLimit: c.MetadataLimit, ReadData: readData,
+			Devices: open, MetadataPath: f.metadata(), MetadataLimit: c.MetadataLimit, ReadData: readData,
 		}, func(p engine.Problem) {
 			found++
 			fmt.Fprintln(a.out, p)

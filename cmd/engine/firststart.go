@@ -16,71 +16,75 @@ import (
 	"github.com/shingle-store/shingle/internal/zone/label"
 )
 
-// prepare returns the open device of the folder's store. An empty folder gets a store: the device
-// is made if it is not there, and formatted if it never held anything. fresh says that this
-// happened.
-func (f *folder) prepare(c config.Config) (d *filedev.Device, fresh bool, err error) {
+// prepare returns the open devices of the folder's store. An empty folder gets a store: the devices
+// are made if they are not there, and formatted if they never held anything. fresh says that this
+// happened. Of a store that is there some devices may be missing, about which warn hears, but not
+// all.
+func (f *folder) prepare(c config.Config, warn func(string)) (open []engine.Device, fresh bool, err error) {
 	haveMeta, err := exists(f.metadata())
 	if err != nil {
 		return nil, false, err
 	}
-	haveDevice, err := exists(f.device.Path)
+	there, missing, err := f.present()
 	if err != nil {
-		return nil, false, err
-	}
-	switch {
-	case haveMeta && !haveDevice:
-		return nil, false, f.lostDevice()
-	case !haveMeta && !haveDevice:
-		if err := f.createDevice(); err != nil {
-			return nil, false, err
-		}
-	}
-	if d, err = f.openDevice(); err != nil {
 		return nil, false, err
 	}
 	if haveMeta {
-		return d, false, nil
+		if len(there) == 0 {
+			return nil, false, f.lostDevices()
+		}
+		for _, d := range missing {
+			warn(lostDevice(d))
+		}
+		open, err = f.openDevices(there)
+		return open, false, err
 	}
-	if err = f.unused(d); err == nil {
-		err = f.format(d, c, true)
-	}
-	if err != nil {
-		d.Close()
+	if err := f.fit(); err != nil {
 		return nil, false, err
 	}
-	return d, true, nil
-}
-
-// lostDevice is what to say when the metadata file is there and the device is not.
-func (f *folder) lostDevice() error {
-	return errdefs.New(errdefs.NotFound, errdefs.ReasonDeviceMismatch, "engine.lostDevice", f.device.Path, fmt.Sprintf(
-		"the device file %s is missing, and %s says that a store lies on it; put it back, or name the right --device and --data",
-		f.device.Path, f.metadata()))
-}
-
-// unused refuses a device that may hold data. Up to engine.FormattedGeneration a label is of a store
-// that no engine has opened yet: format was interrupted before the metadata file was there.
-func (f *folder) unused(d zone.Device) error {
-	if err := f.fits(d.Geometry()); err != nil {
-		return err
+	for _, d := range missing {
+		if err := createDevice(d); err != nil {
+			return nil, false, err
+		}
 	}
-	l, err := label.Read(d)
-	switch {
-	case errdefs.Is(err, errdefs.NotFound):
-		return nil
-	case err != nil:
-		return err
-	case l.Generation > engine.FormattedGeneration:
-		return errdefs.New(errdefs.Precondition, errdefs.ReasonDeviceMismatch, "engine.prepare", f.device.Path, fmt.Sprintf(
-			"the device %s holds store %s, but its metadata file %s is missing; put that back, or name the --data that belongs to the device (`engine format --force` would destroy the store)",
-			f.device.Path, uuid.UUID(l.Store), f.metadata()))
+	if open, err = f.openDevices(f.devices); err != nil {
+		return nil, false, err
+	}
+	if err = f.unused(open); err == nil {
+		err = f.format(open, c)
+	}
+	if err != nil {
+		closeDevices(open)
+		return nil, false, err
+	}
+	return open, true, nil
+}
+
+// unused refuses devices that may hold data; open are those of the folder, in the same order. Up to
+// engine.FormattedGeneration a label is of a store that no engine has opened yet: format was interrupted
+// before the metadata file was there.
+func (f *folder) unused(open []engine.Device) error {
+	for i, d := range open {
+		named := f.devices[i]
+		if err := fits(named, d.Geometry()); err != nil {
+			return err
+		}
+		l, err := label.Read(d.Device)
+		switch {
+		case errdefs.Is(err, errdefs.NotFound):
+		case err != nil:
+			return err
+		case l.Generation > engine.FormattedGeneration:
+			return errdefs.New(errdefs.Precondition, errdefs.ReasonDeviceMismatch, "engine.prepare", named.Path, fmt.Sprintf(
+				"the device %s holds store %s, but its metadata file %s is missing; put that back, or name the --data that belongs to the device (`engine format --force` would destroy the store)",
+				named.Path, uuid.UUID(l.Store), f.metadata()))
+		}
 	}
 	return nil
 }
 
-// format makes a new store on the device.
-func (f *folder) format(d zone.Device, c config.Config, force bool) error {
+// format makes a new store on the devices, over whatever they hold.
+func (f *folder) format(open []engine.Device, c config.Config) error {
 	codec := extent.CodecZstd
 	if c.Compression != nil {
 		codec = *c.Compression
@@ -90,64 +94,71 @@ func (f *folder) format(d zone.Device, c config.Config, force bool) error {
 		return err
 	}
 	return engine.Format(engine.FormatOptions{
-		Devices: []engine.Device{{Path: f.device.Path, Device: d}}, MetadataPath: f.metadata(), UUID: id, Compression: codec,
-		MetadataLimit: c.MetadataLimit, Now: time.Now, Force: force,
+		Devices: open, Copies: max(1, c.Copies), MetadataPath: f.metadata(), UUID: id, Compression: codec,
+		MetadataLimit: c.MetadataLimit, Now: time.Now, Force: true,
 	})
 }
 
-// remake is what format does to a folder: by force also to one that holds a store. The device
-// file is made anew if its size is known, for it may be damaged or of another geometry, and
-// else formatted as it is. What was destroyed is gone in an order that leaves, after a crash,
-// nothing that could be taken for a store.
-func (f *folder) remake(c config.Config, force bool) (zone.Geometry, error) {
+// remake is what format does to a folder: by force also to one that holds a store. Device
+// files are made anew if their size is known, for they may be damaged or of another geometry, and
+// else formatted as they are. What was destroyed is gone in an order that leaves, after a crash,
+// nothing that could be taken for a store. It answers what can be stored, in bytes.
+func (f *folder) remake(c config.Config, force bool) (devices []zone.Geometry, room int64, err error) {
 	const op = "engine.format"
 	haveMeta, err := exists(f.metadata())
 	if err != nil {
-		return zone.Geometry{}, err
+		return nil, 0, err
 	}
 	if haveMeta && !force {
-		return zone.Geometry{}, errdefs.New(errdefs.AlreadyExists, "", op, f.path, fmt.Sprintf(
+		return nil, 0, errdefs.New(errdefs.AlreadyExists, "", op, f.path, fmt.Sprintf(
 			"%s holds a store already; choose another --data, or destroy it with --force", f.path))
 	}
-	haveDevice, err := exists(f.device.Path)
-	if err != nil {
-		return zone.Geometry{}, err
+	if err := f.fit(); err != nil {
+		return nil, 0, err
 	}
-	g, sized, err := f.device.Geometry()
-	if err != nil {
-		return zone.Geometry{}, err
-	}
-	if sized {
-		if err := f.fits(g); err != nil {
-			return zone.Geometry{}, err
+	for _, d := range f.devices {
+		if err := makeDevice(d, force); err != nil {
+			return nil, 0, err
 		}
 	}
-	switch {
-	case !haveDevice:
-		err = f.createDevice()
-	case sized && force:
-		err = filedev.Create(f.device.Path, g, filedev.CreateOptions{Force: true})
-	}
+	open, err := f.openDevices(f.devices)
 	if err != nil {
-		return zone.Geometry{}, err
+		return nil, 0, err
 	}
-	d, err := f.openDevice()
-	if err != nil {
-		return zone.Geometry{}, err
-	}
-	defer d.Close()
+	defer closeDevices(open)
+	devices = geometries(open)
 	if !force {
-		if err := f.unused(d); err != nil {
-			return zone.Geometry{}, err
+		err = f.unused(open)
+	}
+	if err == nil && haveMeta {
+		if err = os.Remove(f.metadata()); err == nil {
+			err = syncFolder(f.path)
 		}
 	}
-	if haveMeta {
-		if err := os.Remove(f.metadata()); err != nil {
-			return zone.Geometry{}, err
-		}
-		if err := syncFolder(f.path); err != nil {
-			return zone.Geometry{}, err
-		}
+	if err == nil {
+		err = f.format(open, c)
 	}
-	return d.Geometry(), f.format(d, c, true)
+	if err != nil {
+		return nil, 0, err
+	}
+	room, err = engine.Room(f.metadata())
+	return devices, room, err
+}
+
+// makeDevice makes a device file if it is not there, or, by force, if its size is known.
+func makeDevice(d config.Device, force bool) error {
+	there, err := exists(d.Path)
+	if err != nil {
+		return err
+	}
+	g, sized, err := d.Geometry()
+	switch {
+	case err != nil:
+		return err
+	case !there:
+		return createDevice(d)
+	case sized && force:
+		return filedev.Create(d.Path, g, filedev.CreateOptions{Force: true})
+	}
+	return nil
 }

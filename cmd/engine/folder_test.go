@@ -30,7 +30,7 @@ func TestFormat(t *testing.T) {
 	}
 	format := []string{"format", "--data", data, "--device", "file:" + device + smallQuery, "--metadata-limit", "2MiB"}
 	code, out, err := invoke(nil, format...)
-	if code != exitOK || out != "formatted "+data+" (16 MiB emulated ZNS device)\n" {
+	if code != exitOK || out != "formatted "+data+" (16 MiB emulated ZNS device): 11.9 MiB can be stored\n" {
 		t.Fatalf("exit status %d, %s", code, out+err)
 	}
 	exist(t, device+".new", false)
@@ -49,7 +49,7 @@ func TestFormat(t *testing.T) {
 	// Another size by force makes the file anew; none keeps it.
 	for _, query := range []string{"?size=8MiB&zone-size=1MiB", ""} {
 		code, out, err = invoke(nil, "format", "--force", "--data", data, "--device", "file:"+device+query)
-		if code != exitOK || out != "formatted "+data+" (8 MiB emulated ZNS device)\n" {
+		if code != exitOK || out != "formatted "+data+" (8 MiB emulated ZNS device): 3.9 MiB can be stored\n" {
 			t.Errorf("by force: exit status %d, %s", code, out+err)
 		}
 	}

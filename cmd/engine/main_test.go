@@ -44,6 +44,10 @@ func TestUsage(t *testing.T) {
 		{[]string{"--max-wait", "soon"}, nil, `--max-wait: "soon" is no duration`},
 		{nil, map[string]string{"SHINGLE_DIRTY_LIMIT": "1"}, "SHINGLE_DIRTY_LIMIT: 1 is too small: give at least 8MiB"},
 		{[]string{"format"}, map[string]string{"SHINGLE_DEVICE": "disk"}, `SHINGLE_DEVICE: "disk" is no device`},
+		{[]string{"check"}, map[string]string{"SHINGLE_DEVICE": "file:a file:a"}, `SHINGLE_DEVICE: device a is named twice`},
+		{[]string{"format", "--device", "file:a", "--device", "disk"}, nil, `--device: "disk" is no device`},
+		{[]string{"format", "--copies", "3"}, nil, `--copies: "3" copies cannot be kept: give 1 or 2`},
+		{[]string{"check", "--copies", "2"}, nil, "unknown flag: --copies"},
 	} {
 		code, out, err := invoke(c.env, append(c.args, "--data", data)...)
 		if code != exitUsage || out != "" || !strings.HasPrefix(err, "engine: ") || !strings.Contains(err, c.say) {

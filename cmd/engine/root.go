@@ -18,11 +18,14 @@ type app struct {
 const rootHelp = `engine serves a Shingle store over gRPC. Without a command it serves.
 
 On its first start in an empty data folder it makes the store; with no drive named it also makes
-an emulated zoned device in a file there. SIGTERM or SIGINT stop it in order, a second one
-at once: nothing that was synced is lost either way.
+an emulated zoned device in a file there. A store may lie on several devices: give each with a
+--device of its own, in any order, and with --copies 2 it survives the loss of one.
+
+SIGTERM or SIGINT stop it in order, a second one at once: nothing that was synced is lost either way.
 
 Each flag can be given as an environment variable too: --dirty-limit is SHINGLE_DIRTY_LIMIT. A
-flag counts before the variable.
+flag counts before the variable. Several devices in SHINGLE_DEVICE are on lines of their own, or
+separated by spaces.
 
 Exit status:
   0  ok
@@ -51,14 +54,23 @@ func (a *app) settle(cmd *cobra.Command, names ...string) func() (config.Config,
 	flags := cmd.Flags()
 	for _, s := range settings {
 		usage := s.Usage + " [" + s.Env() + "]"
-		if s.Switch {
+		switch {
+		case s.Switch:
 			flags.Bool(s.Name, false, usage)
-		} else {
+		case s.Many:
+			flags.StringArray(s.Name, nil, usage)
+		default:
 			flags.String(s.Name, s.Default, usage)
 		}
 	}
 	return func() (config.Config, error) {
-		flag := func(name string) (string, bool) { return flags.Lookup(name).Value.String(), flags.Changed(name) }
+		flag := func(name string) (string, bool) {
+			value := flags.Lookup(name).Value.String()
+			if many, err := flags.GetStringArray(name); err == nil {
+				value = strings.Join(many, "\n")
+			}
+			return value, flags.Changed(name)
+		}
 		c, err := config.Resolve(settings, flag, a.env)
 		if err != nil {
 			return c, usagef("%s", errdefs.Sentence(err))

@@ -49,6 +49,7 @@ type service struct {
 	admin  *admin
 	engine *engine.Engine
 	fresh  bool       // the store was made by this run
+	what   string     // the devices, in a few words
 	failed chan error // a listener broke
 	ended  chan struct{}
 }
@@ -158,18 +159,28 @@ func (s *service) open(f *folder, signals <-chan os.Signal) (stopped bool, err e
 }
 
 func (s *service) openEngine(ctx context.Context, f *folder) error {
-	d, fresh, err := f.prepare(s.c)
+	open, fresh, err := f.prepare(s.c, func(what string) { s.log.Warn(what) })
 	if err != nil {
 		return err
 	}
-	s.fresh = fresh
+	s.fresh, s.what = fresh, config.Describe(geometries(open)...)
 	s.engine, err = engine.Open(ctx, engine.Options{
-		Devices: []engine.Device{{Path: f.device.Path, Device: d}}, MetadataPath: f.metadata(), MetadataLimit: s.c.MetadataLimit, Compression: s.c.Compression,
+		Devices: open, OpenDevice: openNamed, MetadataPath: f.metadata(), MetadataLimit: s.c.MetadataLimit, Compression: s.c.Compression,
 		NoDelalloc: s.c.NoDelalloc, DirtyLimit: s.c.DirtyLimit, ReadLimit: s.c.ReadLimit, MaxWait: s.c.MaxWait,
 		Reclaim: reclaim.Options{Threshold: s.c.ReclaimThreshold, Busy: s.c.ReclaimPace},
 		Now:     time.Now, Random: rand.Reader, Logger: s.log,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	if has := s.engine.Info().Copies; has != 0 && s.c.Copies != 0 && has != s.c.Copies {
+		if err := s.engine.Close(context.Background()); err != nil {
+			return err
+		}
+		return errdefs.New(errdefs.Precondition, "", "engine.open", f.path, fmt.Sprintf(
+			"--copies %d was asked for, but the store in %s was made with %d; leave --copies out", s.c.Copies, f.path, has))
+	}
+	return nil
 }
 
 func (s *service) setServing(ok bool) {
@@ -181,7 +192,7 @@ func (s *service) setServing(ok bool) {
 
 // ready is the line that says where to find what.
 func (s *service) ready(addr net.Addr, f *folder) string {
-	what := config.Describe(s.engine.Geometry())
+	what := s.what
 	if s.fresh {
 		what = "new store, " + what
 	}

@@ -246,12 +246,3 @@ func (d Device) String() string {
 	}
 	return b.String()
 }
-
-// Describe names a device of geometry g in a few words: "16 GiB emulated ZNS device".
-func Describe(g zone.Geometry) string {
-	family := "ZNS"
-	if g.Dialect == zone.SMR {
-		family = "SMR"
-	}
-	return ProseSize(g.DeviceBytes()) + " emulated " + family + " device"
-}

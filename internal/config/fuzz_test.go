@@ -32,7 +32,7 @@ func FuzzResolve(f *testing.F) {
 				t.Fatalf("--%s=%q: %+v", s.Name, text, c)
 			}
 			if again, err := Resolve(Settings(s.Name), nothing, only(s.Env())); text != "" && (err != nil || again.DirtyLimit != c.DirtyLimit ||
-				again.MaxWait != c.MaxWait || again.Device.Path != c.Device.Path || again.Listen != c.Listen) {
+				again.MaxWait != c.MaxWait || len(again.Devices) != len(c.Devices) || again.Copies != c.Copies || again.Listen != c.Listen) {
 				t.Fatalf("%s=%q: %+v, %v; the flag gives %+v", s.Env(), text, again, err, c)
 			}
 		}

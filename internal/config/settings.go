@@ -14,10 +14,11 @@ import (
 
 // Config is what the engine was told. Zeros in the sizes mean the engine's own defaults.
 type Config struct {
-	Data          string // folder
-	Listen        string // host:port
-	AdminListen   string // host:port, "": off
-	Device        Device // zero: the emulated one in Data
+	Data          string   // folder
+	Listen        string   // host:port
+	AdminListen   string   // host:port, "": off
+	Devices       []Device // none: the emulated one in Data
+	Copies        int      // of each byte in a new store; 0: 1, or what the store has
 	NoDelalloc    bool
 	Compression   *extent.Codec // nil: what the store was formatted with
 	DirtyLimit    int64         // bytes
@@ -39,6 +40,9 @@ type Setting struct {
 	Usage   string
 	// Switch says that the value is true or false, and the flag alone means true.
 	Switch bool
+	// Many says that the flag may be given several times. Its values count together: they are one
+	// text, each on a line of its own.
+	Many bool
 
 	set func(*Config, string) error
 }
@@ -61,8 +65,10 @@ var settings = []Setting{
 		set: func(c *Config, s string) error { return address(&c.Listen, s) }},
 	{Name: "admin-listen", Usage: "address of /healthz, pprof and channelz, host:port (default off)",
 		set: func(c *Config, s string) error { return address(&c.AdminListen, s) }},
-	{Name: "device", Usage: "device, '" + DeviceSyntax + "' (default a 16 GiB emulated ZNS device in the data folder, made on first start)",
-		set: func(c *Config, s string) (err error) { c.Device, err = ParseDevice(s); return err }},
+	{Name: "device", Many: true, Usage: "device, '" + DeviceSyntax + "'; once for each of several (default a 16 GiB emulated ZNS device in the data folder, made on first start)",
+		set: func(c *Config, s string) (err error) { c.Devices, err = ParseDevices(s); return err }},
+	{Name: "copies", Usage: "how often a new store keeps each byte, 1 or 2: on different devices if there are several (default 1)",
+		set: func(c *Config, s string) error { return copies(&c.Copies, s) }},
 	{Name: "nodelalloc", Default: "false", Switch: true, Usage: "place bytes as they are received instead of collecting them first",
 		set: func(c *Config, s string) error { return boolean(&c.NoDelalloc, s) }},
 	{Name: "compression", Usage: "compression of new files, none or zstd (default as the store was formatted: zstd)",
@@ -169,6 +175,18 @@ func codec(to **extent.Codec, s string) error {
 		return fmt.Errorf("%q is not built in: give none or zstd", s)
 	}
 	*to = &c
+	return nil
+}
+
+func copies(to *int, s string) error {
+	switch s {
+	case "1":
+		*to = 1
+	case "2":
+		*to = 2
+	default:
+		return fmt.Errorf("%q copies cannot be kept: give 1 or 2", s)
+	}
 	return nil
 }
 

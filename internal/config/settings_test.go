@@ -37,7 +37,7 @@ func TestDefaults(t *testing.T) {
 
 func TestEverySettingCanBeSet(t *testing.T) {
 	none, zstd := extent.CodecNone, extent.CodecZstd
-	device, err := ParseDevice("file:d?size=1GiB")
+	devices, err := ParseDevices("file:d?size=1GiB")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,10 @@ func TestEverySettingCanBeSet(t *testing.T) {
 		{"listen", "[::1]:0", Config{Listen: "[::1]:0"}},
 		{"listen", ":7411", Config{Listen: ":7411"}},
 		{"admin-listen", "localhost:9", Config{AdminListen: "localhost:9"}},
-		{"device", "file:d?size=1GiB", Config{Device: device}},
+		{"device", "file:d?size=1GiB", Config{Devices: devices}},
+		{"device", "\nfile:d?size=1GiB\n", Config{Devices: devices}},
+		{"copies", "1", Config{Copies: 1}},
+		{"copies", "2", Config{Copies: 2}},
 		{"nodelalloc", "true", Config{NoDelalloc: true}},
 		{"nodelalloc", "0", Config{}},
 		{"compression", "none", Config{Compression: &none}},
@@ -116,6 +119,10 @@ func TestWrongValuesSayWhoAndWhat(t *testing.T) {
 		{"admin-listen", "x", "is no address"},
 		{"device", "disk", `"disk" is no device: write file:PATH`},
 		{"device", "file:d?size=1GiB&max-open=7&max-active=6", "max-open: 7 is more than the active limit 6"},
+		{"device", "file:d\ndisk", `"disk" is no device`},
+		{"device", "file:d file:d", "device d is named twice"},
+		{"copies", "0", `"0" copies cannot be kept: give 1 or 2`},
+		{"copies", "3", "give 1 or 2"},
 		{"nodelalloc", "maybe", `"maybe" is neither true nor false`},
 		{"compression", "s2", `"s2" is not built in: give none or zstd`},
 		{"dirty-limit", "7MiB", "7MiB is too small: give at least 8MiB"},

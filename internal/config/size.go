@@ -49,3 +49,14 @@ func formatSize(n int64, space string) string {
 	}
 	return strconv.FormatInt(n, 10)
 }
+
+// AboutSize writes a size for sentences in which it need not be exact, rounded down to a tenth of the
+// greatest unit that it reaches: "15.6 GiB".
+func AboutSize(n int64) string {
+	for _, u := range units {
+		if u.bytes > 1 && n >= u.bytes {
+			return fmt.Sprintf("%d.%d %s", n/u.bytes, n%u.bytes*10/u.bytes, u.name)
+		}
+	}
+	return strconv.FormatInt(n, 10) + " bytes"
+}

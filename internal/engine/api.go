@@ -242,6 +242,7 @@ type ServerInfo struct {
 	BootID        uint64
 	StartTime     time.Time
 	FormatVersion uint32
+	Copies        int // of data: 1 or 2
 	Compression   extent.Codec
 	NoDelalloc    bool
 	ReadOnly      bool

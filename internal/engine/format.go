@@ -225,34 +225,3 @@ func (o *FormatOptions) fits(l layout, copies int) error {
 	return errdefs.New(errdefs.Precondition, errdefs.ReasonDeviceTooSmall, "engine.Format", "devices", fmt.Sprintf(
 		"their zones make %d block groups with %d copies; at least %d are needed: 2 of reserve, 2 for data, besides 2 zones for labels on each device", have, copies, need))
 }
-
-// Capacity is what a store on these devices holds, in bytes: what can be placed, less reserves
-// (docs/format.md 1.1). It reads and writes nothing but zone reports.
-func Capacity(devices []Device, copies int) int64 {
-	o := FormatOptions{Devices: devices}
-	sequential, conventional := map[uint32][]int{}, map[uint32][]int{}
-	for i, d := range devices {
-		g := d.Geometry()
-		a, b, err := label.Zones(g)
-		if err != nil {
-			return 0
-		}
-		for z := range g.Zones {
-			switch {
-			case z == a || z == b || extent.RoundDown(g.CapacityOf(z)) < MinZoneCapacity:
-			case g.IsSequential(z):
-				sequential[uint32(i)] = append(sequential[uint32(i)], z)
-			default:
-				conventional[uint32(i)] = append(conventional[uint32(i)], z)
-			}
-		}
-	}
-	l := o.layOut(sequential, conventional, max(1, copies))
-	total := -alloc.DefaultReserve(l.books)
-	for _, b := range l.books {
-		if total += b.Capacity; !b.Conventional {
-			total -= alloc.HeaderSize
-		}
-	}
-	return max(0, total)
-}

@@ -81,6 +81,7 @@ func (e *Engine) Conditions() []Condition {
 // Info describes this run.
 func (e *Engine) Info() ServerInfo {
 	return ServerInfo{
+		Copies:    e.copies,
 		StoreUUID: e.uuid, BootID: e.boot, StartTime: e.started, FormatVersion: store.FormatVersion,
 		Compression: e.codec, NoDelalloc: e.o.NoDelalloc, ReadOnly: e.failed() != nil, DirtyLimit: e.o.DirtyLimit,
 		MaxExtentSize: e.maxExtent, MaxWait: e.o.MaxWait, StagedTTL: e.o.StagedTTL, AckInterval: ackInterval,
@@ -97,9 +98,6 @@ func (e *Engine) Geometry() zone.Geometry {
 	}
 	return e.geo
 }
-
-// Copies returns how many copies of data the store keeps.
-func (e *Engine) Copies() int { return e.copies }
 
 // rawBytes is what the devices that are there say they hold.
 func (e *Engine) rawBytes() (n int64) {

@@ -15,10 +15,6 @@ import (
 const (
 	// maxScrubRequestID is the most bytes of StartScrubRequest.request_id; it is kept on media.
 	maxScrubRequestID = 64
-	// Of WatchScrubRequest.interval.
-	defaultWatchInterval = time.Second
-	minWatchInterval     = 100 * time.Millisecond
-	maxWatchInterval     = time.Hour
 	// maxFindingsPage keeps a page whose names are all as long as names may be, 4 KiB, below the
 	// 4 MiB that gRPC clients take unless told otherwise.
 	maxFindingsPage = 500
@@ -63,15 +59,7 @@ func checkScrubID(op, id string) error {
 func watchScrubRequest(r *shinglev1.WatchScrubRequest) (every time.Duration, err error) {
 	c := check{op: "server.WatchScrub"}
 	c.id("scrub_id", r.GetScrubId())
-	c.duration("interval", r.GetInterval())
-	every = r.GetInterval().AsDuration()
-	switch {
-	case c.err != nil:
-	case every == 0:
-		every = defaultWatchInterval
-	case every < minWatchInterval || every > maxWatchInterval:
-		c.fail("interval", "%v is not within %v and %v", every, minWatchInterval, maxWatchInterval)
-	}
+	every = c.watchInterval("interval", r.GetInterval())
 	return every, c.err
 }
 

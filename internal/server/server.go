@@ -89,7 +89,7 @@ func (s *Server) SetServing(ok bool) {
 // Drain begins the end: health checks hear NOT_SERVING, and open Write streams end, after the
 // message in hand, with UNAVAILABLE / DRAINING and their position, so that a graceful stop does
 // not wait for clients that keep a stream open. A Trim ends with its last reply, CANCELLED; a
-// WatchScrub as a Write does, and the scrub with the engine. Other
+// WatchScrub and a WatchDevices as a Write does, and the scrub and the rebuild with the engine. Other
 // calls go on. It may be called again.
 func (s *Server) Drain() {
 	s.SetServing(false)

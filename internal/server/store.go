@@ -18,7 +18,7 @@ import (
 
 // features is GetServerInfoResponse.features, sorted.
 var features = []string{
-	"clone", "compression.none", "compression.zstd", "map", "scrub", "trim", "write.in_place", "write.nodelalloc", "write.replace",
+	"clone", "compression.none", "compression.zstd", "copies.2", "devices", "map", "scrub", "trim", "write.in_place", "write.nodelalloc", "write.replace",
 	"write.resume",
 }
 
@@ -32,7 +32,7 @@ func (s *storeService) GetServerInfo(ctx context.Context, _ *shinglev1.GetServer
 	return &shinglev1.GetServerInfoResponse{
 		Version: s.o.Version, Revision: s.o.Revision,
 		StoreUuid: uuid.UUID(i.StoreUUID).String(), BootId: i.BootID, StartTime: timeProto(i.StartTime),
-		FormatVersion: i.FormatVersion, Features: features, ReadOnly: i.ReadOnly, Copies: 1,
+		FormatVersion: i.FormatVersion, Features: features, ReadOnly: i.ReadOnly, Copies: uint32(max(1, i.Copies)),
 		DefaultCompression: codecProto(i.Compression), Nodelalloc: i.NoDelalloc,
 		Limits: &shinglev1.Limits{
 			MaxDataBytes: maxDataBytes, PreferredDataBytes: preferredDataBytes, AckIntervalBytes: i.AckInterval,

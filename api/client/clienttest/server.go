@@ -48,6 +48,7 @@ type Server struct {
 	Counters    map[string]uint64
 	Trims       Trims
 	Scrubs      Scrubs
+	Devices     Devices
 	// OnReclaim answers Reclaim; nil: UNIMPLEMENTED.
 	OnReclaim func(*shinglev1.ReclaimRequest, grpc.ServerStreamingServer[shinglev1.ReclaimResponse]) error
 

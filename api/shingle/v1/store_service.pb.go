@@ -135,6 +135,67 @@ func (Severity) EnumDescriptor() ([]byte, []int) {
 	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{1}
 }
 
+// Whether a device takes part.
+type DeviceState int32
+
+const (
+	// Never sent.
+	DeviceState_DEVICE_STATE_UNSPECIFIED DeviceState = 0
+	// It does.
+	DeviceState_DEVICE_STATE_ONLINE DeviceState = 1
+	// The engine was not given it when it was started.
+	DeviceState_DEVICE_STATE_MISSING DeviceState = 2
+	// Taken out of use while the engine ran, for it failed.
+	DeviceState_DEVICE_STATE_FAILED DeviceState = 3
+	// Being replaced or removed: what lies on it is moved elsewhere.
+	DeviceState_DEVICE_STATE_LEAVING DeviceState = 4
+)
+
+// Enum value maps for DeviceState.
+var (
+	DeviceState_name = map[int32]string{
+		0: "DEVICE_STATE_UNSPECIFIED",
+		1: "DEVICE_STATE_ONLINE",
+		2: "DEVICE_STATE_MISSING",
+		3: "DEVICE_STATE_FAILED",
+		4: "DEVICE_STATE_LEAVING",
+	}
+	DeviceState_value = map[string]int32{
+		"DEVICE_STATE_UNSPECIFIED": 0,
+		"DEVICE_STATE_ONLINE":      1,
+		"DEVICE_STATE_MISSING":     2,
+		"DEVICE_STATE_FAILED":      3,
+		"DEVICE_STATE_LEAVING":     4,
+	}
+)
+
+func (x DeviceState) Enum() *DeviceState {
+	p := new(DeviceState)
+	*p = x
+	return p
+}
+
+func (x DeviceState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DeviceState) Descriptor() protoreflect.EnumDescriptor {
+	return file_shingle_v1_store_service_proto_enumTypes[2].Descriptor()
+}
+
+func (DeviceState) Type() protoreflect.EnumType {
+	return &file_shingle_v1_store_service_proto_enumTypes[2]
+}
+
+func (x DeviceState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DeviceState.Descriptor instead.
+func (DeviceState) EnumDescriptor() ([]byte, []int) {
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{2}
+}
+
 // The condition of a zone, as ZBC and ZNS name it.
 type ZoneCondition int32
 
@@ -196,11 +257,11 @@ func (x ZoneCondition) String() string {
 }
 
 func (ZoneCondition) Descriptor() protoreflect.EnumDescriptor {
-	return file_shingle_v1_store_service_proto_enumTypes[2].Descriptor()
+	return file_shingle_v1_store_service_proto_enumTypes[3].Descriptor()
 }
 
 func (ZoneCondition) Type() protoreflect.EnumType {
-	return &file_shingle_v1_store_service_proto_enumTypes[2]
+	return &file_shingle_v1_store_service_proto_enumTypes[3]
 }
 
 func (x ZoneCondition) Number() protoreflect.EnumNumber {
@@ -209,7 +270,7 @@ func (x ZoneCondition) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ZoneCondition.Descriptor instead.
 func (ZoneCondition) EnumDescriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{2}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{3}
 }
 
 // What a zone is for.
@@ -253,11 +314,11 @@ func (x ZoneUse) String() string {
 }
 
 func (ZoneUse) Descriptor() protoreflect.EnumDescriptor {
-	return file_shingle_v1_store_service_proto_enumTypes[3].Descriptor()
+	return file_shingle_v1_store_service_proto_enumTypes[4].Descriptor()
 }
 
 func (ZoneUse) Type() protoreflect.EnumType {
-	return &file_shingle_v1_store_service_proto_enumTypes[3]
+	return &file_shingle_v1_store_service_proto_enumTypes[4]
 }
 
 func (x ZoneUse) Number() protoreflect.EnumNumber {
@@ -266,7 +327,7 @@ func (x ZoneUse) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ZoneUse.Descriptor instead.
 func (ZoneUse) EnumDescriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{3}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{4}
 }
 
 // What a block group is for.
@@ -306,11 +367,11 @@ func (x BlockGroupClass) String() string {
 }
 
 func (BlockGroupClass) Descriptor() protoreflect.EnumDescriptor {
-	return file_shingle_v1_store_service_proto_enumTypes[4].Descriptor()
+	return file_shingle_v1_store_service_proto_enumTypes[5].Descriptor()
 }
 
 func (BlockGroupClass) Type() protoreflect.EnumType {
-	return &file_shingle_v1_store_service_proto_enumTypes[4]
+	return &file_shingle_v1_store_service_proto_enumTypes[5]
 }
 
 func (x BlockGroupClass) Number() protoreflect.EnumNumber {
@@ -319,7 +380,7 @@ func (x BlockGroupClass) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BlockGroupClass.Descriptor instead.
 func (BlockGroupClass) EnumDescriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{4}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{5}
 }
 
 // What a block group can be used for now.
@@ -383,11 +444,11 @@ func (x BlockGroupState) String() string {
 }
 
 func (BlockGroupState) Descriptor() protoreflect.EnumDescriptor {
-	return file_shingle_v1_store_service_proto_enumTypes[5].Descriptor()
+	return file_shingle_v1_store_service_proto_enumTypes[6].Descriptor()
 }
 
 func (BlockGroupState) Type() protoreflect.EnumType {
-	return &file_shingle_v1_store_service_proto_enumTypes[5]
+	return &file_shingle_v1_store_service_proto_enumTypes[6]
 }
 
 func (x BlockGroupState) Number() protoreflect.EnumNumber {
@@ -396,7 +457,7 @@ func (x BlockGroupState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BlockGroupState.Descriptor instead.
 func (BlockGroupState) EnumDescriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{5}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{6}
 }
 
 // Asks who answers.
@@ -463,7 +524,7 @@ type GetServerInfoResponse struct {
 	DefaultCompression Compression `protobuf:"varint,11,opt,name=default_compression,json=defaultCompression,proto3,enum=shingle.v1.Compression" json:"default_compression,omitempty"`
 	// All writes go through (WriteOptions.nodelalloc).
 	Nodelalloc bool `protobuf:"varint,12,opt,name=nodelalloc,proto3" json:"nodelalloc,omitempty"`
-	// The device.
+	// The device; of several see ListDevices.
 	Geometry *Geometry `protobuf:"bytes,13,opt,name=geometry,proto3" json:"geometry,omitempty"`
 	// End of the logical addresses, which block groups cover from 0 on; bounds
 	// TrimRequest.start.
@@ -1727,6 +1788,912 @@ func (x *Condition) GetSince() *timestamppb.Timestamp {
 	return nil
 }
 
+// Asks for the devices.
+type ListDevicesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDevicesRequest) Reset() {
+	*x = ListDevicesRequest{}
+	mi := &file_shingle_v1_store_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDevicesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDevicesRequest) ProtoMessage() {}
+
+func (x *ListDevicesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_store_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDevicesRequest.ProtoReflect.Descriptor instead.
+func (*ListDevicesRequest) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{14}
+}
+
+// The devices of the store.
+type ListDevicesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By number.
+	Devices []*Device `protobuf:"bytes,1,rep,name=devices,proto3" json:"devices,omitempty"`
+	// How far the rebuild is.
+	Rebuild       *Rebuild `protobuf:"bytes,2,opt,name=rebuild,proto3" json:"rebuild,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDevicesResponse) Reset() {
+	*x = ListDevicesResponse{}
+	mi := &file_shingle_v1_store_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDevicesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDevicesResponse) ProtoMessage() {}
+
+func (x *ListDevicesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_store_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDevicesResponse.ProtoReflect.Descriptor instead.
+func (*ListDevicesResponse) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ListDevicesResponse) GetDevices() []*Device {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *ListDevicesResponse) GetRebuild() *Rebuild {
+	if x != nil {
+		return x.Rebuild
+	}
+	return nil
+}
+
+// A device of the store.
+type Device struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its number in the store, which it keeps and no other is ever given: "0".
+	Device string `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	// As the operator named it, without what is only needed to make it: "file:/srv/a". Empty:
+	// missing.
+	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	// Whether it takes part.
+	State DeviceState `protobuf:"varint,3,opt,name=state,proto3,enum=shingle.v1.DeviceState" json:"state,omitempty"`
+	// Why it is not online; empty if it is.
+	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	// Its shape. The limits of a missing one are not known, and 0.
+	Geometry *Geometry `protobuf:"bytes,5,opt,name=geometry,proto3" json:"geometry,omitempty"`
+	// All of it, in bytes.
+	SizeBytes int64 `protobuf:"varint,6,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	// Live data that lies on it, in bytes.
+	StoredBytes int64 `protobuf:"varint,7,opt,name=stored_bytes,json=storedBytes,proto3" json:"stored_bytes,omitempty"`
+	// How many have a place on it.
+	BlockGroups int32 `protobuf:"varint,8,opt,name=block_groups,json=blockGroups,proto3" json:"block_groups,omitempty"`
+	// How many of these hold data whose copy there is out of date or cannot be reached.
+	IncompleteBlockGroups int32 `protobuf:"varint,9,opt,name=incomplete_block_groups,json=incompleteBlockGroups,proto3" json:"incomplete_block_groups,omitempty"`
+	// Zones that no block group has: they found no partner on another device.
+	SpareZones int32 `protobuf:"varint,10,opt,name=spare_zones,json=spareZones,proto3" json:"spare_zones,omitempty"`
+	// What it was made to do.
+	Counters      *DeviceCounters `protobuf:"bytes,11,opt,name=counters,proto3" json:"counters,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Device) Reset() {
+	*x = Device{}
+	mi := &file_shingle_v1_store_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Device) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Device) ProtoMessage() {}
+
+func (x *Device) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_store_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Device.ProtoReflect.Descriptor instead.
+func (*Device) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Device) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *Device) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Device) GetState() DeviceState {
+	if x != nil {
+		return x.State
+	}
+	return DeviceState_DEVICE_STATE_UNSPECIFIED
+}
+
+func (x *Device) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Device) GetGeometry() *Geometry {
+	if x != nil {
+		return x.Geometry
+	}
+	return nil
+}
+
+func (x *Device) GetSizeBytes() int64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *Device) GetStoredBytes() int64 {
+	if x != nil {
+		return x.StoredBytes
+	}
+	return 0
+}
+
+func (x *Device) GetBlockGroups() int32 {
+	if x != nil {
+		return x.BlockGroups
+	}
+	return 0
+}
+
+func (x *Device) GetIncompleteBlockGroups() int32 {
+	if x != nil {
+		return x.IncompleteBlockGroups
+	}
+	return 0
+}
+
+func (x *Device) GetSpareZones() int32 {
+	if x != nil {
+		return x.SpareZones
+	}
+	return 0
+}
+
+func (x *Device) GetCounters() *DeviceCounters {
+	if x != nil {
+		return x.Counters
+	}
+	return nil
+}
+
+// Counts of one device since the engine opened it. Sizes are bytes.
+type DeviceCounters struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Read operations.
+	Reads uint64 `protobuf:"varint,1,opt,name=reads,proto3" json:"reads,omitempty"`
+	// Read.
+	ReadBytes uint64 `protobuf:"varint,2,opt,name=read_bytes,json=readBytes,proto3" json:"read_bytes,omitempty"`
+	// Writes at a given place.
+	Writes uint64 `protobuf:"varint,3,opt,name=writes,proto3" json:"writes,omitempty"`
+	// Writes at the write pointer.
+	Appends uint64 `protobuf:"varint,4,opt,name=appends,proto3" json:"appends,omitempty"`
+	// By both.
+	WrittenBytes uint64 `protobuf:"varint,5,opt,name=written_bytes,json=writtenBytes,proto3" json:"written_bytes,omitempty"`
+	// Flushes.
+	Flushes uint64 `protobuf:"varint,6,opt,name=flushes,proto3" json:"flushes,omitempty"`
+	// Zones opened by command.
+	Opens uint64 `protobuf:"varint,7,opt,name=opens,proto3" json:"opens,omitempty"`
+	// Zones closed by command.
+	Closes uint64 `protobuf:"varint,8,opt,name=closes,proto3" json:"closes,omitempty"`
+	// Zones finished.
+	Finishes uint64 `protobuf:"varint,9,opt,name=finishes,proto3" json:"finishes,omitempty"`
+	// Zones reset.
+	Resets uint64 `protobuf:"varint,10,opt,name=resets,proto3" json:"resets,omitempty"`
+	// Zones that the device closed to open others.
+	Evictions uint64 `protobuf:"varint,11,opt,name=evictions,proto3" json:"evictions,omitempty"`
+	// Zones opened by a write.
+	ImplicitOpens uint64 `protobuf:"varint,12,opt,name=implicit_opens,json=implicitOpens,proto3" json:"implicit_opens,omitempty"`
+	// Discard commands.
+	Discards uint64 `protobuf:"varint,13,opt,name=discards,proto3" json:"discards,omitempty"`
+	// Ranges that they carried.
+	DiscardRanges uint64 `protobuf:"varint,14,opt,name=discard_ranges,json=discardRanges,proto3" json:"discard_ranges,omitempty"`
+	// Bytes in these.
+	DiscardedBytes uint64 `protobuf:"varint,15,opt,name=discarded_bytes,json=discardedBytes,proto3" json:"discarded_bytes,omitempty"`
+	// Most zones that were open at a time.
+	PeakOpenZones uint32 `protobuf:"varint,16,opt,name=peak_open_zones,json=peakOpenZones,proto3" json:"peak_open_zones,omitempty"`
+	// Most zones that were active at a time.
+	PeakActiveZones uint32 `protobuf:"varint,17,opt,name=peak_active_zones,json=peakActiveZones,proto3" json:"peak_active_zones,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *DeviceCounters) Reset() {
+	*x = DeviceCounters{}
+	mi := &file_shingle_v1_store_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceCounters) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceCounters) ProtoMessage() {}
+
+func (x *DeviceCounters) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_store_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceCounters.ProtoReflect.Descriptor instead.
+func (*DeviceCounters) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *DeviceCounters) GetReads() uint64 {
+	if x != nil {
+		return x.Reads
+	}
+	return 0
+}
+
+func (x *DeviceCounters) GetReadBytes() uint64 {
+	if x != nil {
+		return x.ReadBytes
+	}
+	return 0
+}
+
+func (x *DeviceCounters) GetWrites() uint64 {
+	if x != nil {
+		return x.Writes
+	}
+	return 0
+}
+
+func (x *DeviceCounters) GetAppends() uint64 {
+	if x != nil {
+		return x.Appends
+	}
+	return 0
+}
+
+func (x *DeviceCounters) GetWrittenBytes() uint64 {
+	if x != nil {
+		return x.WrittenBytes
+	}
+	return 0
+}
+
+func (x *DeviceCounters) GetFlushes() uint64 {
+	if x != nil {
+		return x.Flushes
+	}
+	return 0
+}
+
+func (x *DeviceCounters) GetOpens() uint64 {
+	if x != nil {
+		return x.Opens
+	}
+	return 0
+}
+
+func (x *DeviceCounters) GetCloses() uint64 {
+	if x != nil {
+		return x.Closes
+	}
+	return 0
+}
+
+func (x *DeviceCounters) GetFinishes() uint64 {
+	if x != nil {
+		return x.Finishes
+	}
+	return 0
+}
+
+func (x *DeviceCounters) GetResets() uint64 {
+	if x != nil {
+		return x.Resets
+	}
+	return 0
+}
+
+func (x *DeviceCounters) GetEvictions() uint64 {
+	if x != nil {
+		return x.Evictions
+	}
+	return 0
+}
+
+func (x *DeviceCounters) GetImplicitOpens() uint64 {
+	if x != nil {
+		return x.ImplicitOpens
+	}
+	return 0
+}
+
+func (x *DeviceCounters) GetDiscards() uint64 {
+	if x != nil {
+		return x.Discards
+	}
+	return 0
+}
+
+func (x *DeviceCounters) GetDiscardRanges() uint64 {
+	if x != nil {
+		return x.DiscardRanges
+	}
+	return 0
+}
+
+func (x *DeviceCounters) GetDiscardedBytes() uint64 {
+	if x != nil {
+		return x.DiscardedBytes
+	}
+	return 0
+}
+
+func (x *DeviceCounters) GetPeakOpenZones() uint32 {
+	if x != nil {
+		return x.PeakOpenZones
+	}
+	return 0
+}
+
+func (x *DeviceCounters) GetPeakActiveZones() uint32 {
+	if x != nil {
+		return x.PeakActiveZones
+	}
+	return 0
+}
+
+// The work that gives every block group its copies back, or empties a device that is leaving.
+type Rebuild struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// There is such work to do. It goes on by itself.
+	Running bool `protobuf:"varint,1,opt,name=running,proto3" json:"running,omitempty"`
+	// Block groups to be moved, those done since the work began included.
+	BlockGroups int32 `protobuf:"varint,2,opt,name=block_groups,json=blockGroups,proto3" json:"block_groups,omitempty"`
+	// Block groups moved.
+	BlockGroupsDone int32 `protobuf:"varint,3,opt,name=block_groups_done,json=blockGroupsDone,proto3" json:"block_groups_done,omitempty"`
+	// Bytes to be moved, those done since the work began included.
+	Bytes int64 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// Bytes moved.
+	BytesDone int64 `protobuf:"varint,5,opt,name=bytes_done,json=bytesDone,proto3" json:"bytes_done,omitempty"`
+	// Why it does not get on; empty while it does.
+	Stuck         string `protobuf:"bytes,6,opt,name=stuck,proto3" json:"stuck,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rebuild) Reset() {
+	*x = Rebuild{}
+	mi := &file_shingle_v1_store_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rebuild) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rebuild) ProtoMessage() {}
+
+func (x *Rebuild) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_store_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rebuild.ProtoReflect.Descriptor instead.
+func (*Rebuild) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Rebuild) GetRunning() bool {
+	if x != nil {
+		return x.Running
+	}
+	return false
+}
+
+func (x *Rebuild) GetBlockGroups() int32 {
+	if x != nil {
+		return x.BlockGroups
+	}
+	return 0
+}
+
+func (x *Rebuild) GetBlockGroupsDone() int32 {
+	if x != nil {
+		return x.BlockGroupsDone
+	}
+	return 0
+}
+
+func (x *Rebuild) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Rebuild) GetBytesDone() int64 {
+	if x != nil {
+		return x.BytesDone
+	}
+	return 0
+}
+
+func (x *Rebuild) GetStuck() string {
+	if x != nil {
+		return x.Stuck
+	}
+	return ""
+}
+
+// What to add.
+type AddDeviceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As --device of the engine has it: "file:/srv/b", or "file:/srv/b?size=16GiB" to have the file
+	// made if it is not there. Relative to the folder that the engine runs in.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// Destroy the store that it holds.
+	Force         bool `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddDeviceRequest) Reset() {
+	*x = AddDeviceRequest{}
+	mi := &file_shingle_v1_store_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddDeviceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddDeviceRequest) ProtoMessage() {}
+
+func (x *AddDeviceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_store_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddDeviceRequest.ProtoReflect.Descriptor instead.
+func (*AddDeviceRequest) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *AddDeviceRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *AddDeviceRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+// What was added.
+type AddDeviceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The new device.
+	Device        *Device `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddDeviceResponse) Reset() {
+	*x = AddDeviceResponse{}
+	mi := &file_shingle_v1_store_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddDeviceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddDeviceResponse) ProtoMessage() {}
+
+func (x *AddDeviceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_store_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddDeviceResponse.ProtoReflect.Descriptor instead.
+func (*AddDeviceResponse) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *AddDeviceResponse) GetDevice() *Device {
+	if x != nil {
+		return x.Device
+	}
+	return nil
+}
+
+// What to replace, and by what.
+type ReplaceDeviceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of the device to replace.
+	Device string `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	// As AddDeviceRequest.path.
+	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	// Destroy the store that the new device holds.
+	Force         bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplaceDeviceRequest) Reset() {
+	*x = ReplaceDeviceRequest{}
+	mi := &file_shingle_v1_store_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplaceDeviceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplaceDeviceRequest) ProtoMessage() {}
+
+func (x *ReplaceDeviceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_store_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplaceDeviceRequest.ProtoReflect.Descriptor instead.
+func (*ReplaceDeviceRequest) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ReplaceDeviceRequest) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *ReplaceDeviceRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *ReplaceDeviceRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+// By what it is being replaced.
+type ReplaceDeviceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The new device.
+	Device        *Device `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplaceDeviceResponse) Reset() {
+	*x = ReplaceDeviceResponse{}
+	mi := &file_shingle_v1_store_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplaceDeviceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplaceDeviceResponse) ProtoMessage() {}
+
+func (x *ReplaceDeviceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_store_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplaceDeviceResponse.ProtoReflect.Descriptor instead.
+func (*ReplaceDeviceResponse) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ReplaceDeviceResponse) GetDevice() *Device {
+	if x != nil {
+		return x.Device
+	}
+	return nil
+}
+
+// What to remove.
+type RemoveDeviceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of the device.
+	Device        string `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveDeviceRequest) Reset() {
+	*x = RemoveDeviceRequest{}
+	mi := &file_shingle_v1_store_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveDeviceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveDeviceRequest) ProtoMessage() {}
+
+func (x *RemoveDeviceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_store_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveDeviceRequest.ProtoReflect.Descriptor instead.
+func (*RemoveDeviceRequest) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *RemoveDeviceRequest) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+// The removal has begun.
+type RemoveDeviceResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveDeviceResponse) Reset() {
+	*x = RemoveDeviceResponse{}
+	mi := &file_shingle_v1_store_service_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveDeviceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveDeviceResponse) ProtoMessage() {}
+
+func (x *RemoveDeviceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_store_service_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveDeviceResponse.ProtoReflect.Descriptor instead.
+func (*RemoveDeviceResponse) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{24}
+}
+
+// How to follow the devices.
+type WatchDevicesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// From one reply to the next, 100 ms to 1 h; absent or 0: 1 s.
+	Interval      *durationpb.Duration `protobuf:"bytes,1,opt,name=interval,proto3" json:"interval,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchDevicesRequest) Reset() {
+	*x = WatchDevicesRequest{}
+	mi := &file_shingle_v1_store_service_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchDevicesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchDevicesRequest) ProtoMessage() {}
+
+func (x *WatchDevicesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_store_service_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchDevicesRequest.ProtoReflect.Descriptor instead.
+func (*WatchDevicesRequest) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *WatchDevicesRequest) GetInterval() *durationpb.Duration {
+	if x != nil {
+		return x.Interval
+	}
+	return nil
+}
+
+// How the devices stand.
+type WatchDevicesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By number.
+	Devices []*Device `protobuf:"bytes,1,rep,name=devices,proto3" json:"devices,omitempty"`
+	// How far the rebuild is. Not running: this is the last reply.
+	Rebuild       *Rebuild `protobuf:"bytes,2,opt,name=rebuild,proto3" json:"rebuild,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchDevicesResponse) Reset() {
+	*x = WatchDevicesResponse{}
+	mi := &file_shingle_v1_store_service_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchDevicesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchDevicesResponse) ProtoMessage() {}
+
+func (x *WatchDevicesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shingle_v1_store_service_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchDevicesResponse.ProtoReflect.Descriptor instead.
+func (*WatchDevicesResponse) Descriptor() ([]byte, []int) {
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *WatchDevicesResponse) GetDevices() []*Device {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *WatchDevicesResponse) GetRebuild() *Rebuild {
+	if x != nil {
+		return x.Rebuild
+	}
+	return nil
+}
+
 // A zone as the device and the allocator see it.
 type Zone struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1764,7 +2731,7 @@ type Zone struct {
 
 func (x *Zone) Reset() {
 	*x = Zone{}
-	mi := &file_shingle_v1_store_service_proto_msgTypes[14]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1776,7 +2743,7 @@ func (x *Zone) String() string {
 func (*Zone) ProtoMessage() {}
 
 func (x *Zone) ProtoReflect() protoreflect.Message {
-	mi := &file_shingle_v1_store_service_proto_msgTypes[14]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1789,7 +2756,7 @@ func (x *Zone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Zone.ProtoReflect.Descriptor instead.
 func (*Zone) Descriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{14}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Zone) GetDevice() string {
@@ -1907,7 +2874,7 @@ type ListZonesRequest struct {
 
 func (x *ListZonesRequest) Reset() {
 	*x = ListZonesRequest{}
-	mi := &file_shingle_v1_store_service_proto_msgTypes[15]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1919,7 +2886,7 @@ func (x *ListZonesRequest) String() string {
 func (*ListZonesRequest) ProtoMessage() {}
 
 func (x *ListZonesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shingle_v1_store_service_proto_msgTypes[15]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1932,7 +2899,7 @@ func (x *ListZonesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListZonesRequest.ProtoReflect.Descriptor instead.
 func (*ListZonesRequest) Descriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{15}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListZonesRequest) GetConditions() []ZoneCondition {
@@ -1976,7 +2943,7 @@ type ListZonesResponse struct {
 
 func (x *ListZonesResponse) Reset() {
 	*x = ListZonesResponse{}
-	mi := &file_shingle_v1_store_service_proto_msgTypes[16]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1988,7 +2955,7 @@ func (x *ListZonesResponse) String() string {
 func (*ListZonesResponse) ProtoMessage() {}
 
 func (x *ListZonesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shingle_v1_store_service_proto_msgTypes[16]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2001,7 +2968,7 @@ func (x *ListZonesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListZonesResponse.ProtoReflect.Descriptor instead.
 func (*ListZonesResponse) Descriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{16}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListZonesResponse) GetZones() []*Zone {
@@ -2054,7 +3021,7 @@ type BlockGroup struct {
 
 func (x *BlockGroup) Reset() {
 	*x = BlockGroup{}
-	mi := &file_shingle_v1_store_service_proto_msgTypes[17]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2066,7 +3033,7 @@ func (x *BlockGroup) String() string {
 func (*BlockGroup) ProtoMessage() {}
 
 func (x *BlockGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_shingle_v1_store_service_proto_msgTypes[17]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2079,7 +3046,7 @@ func (x *BlockGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockGroup.ProtoReflect.Descriptor instead.
 func (*BlockGroup) Descriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{17}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *BlockGroup) GetBlockGroup() uint32 {
@@ -2190,7 +3157,7 @@ type ListBlockGroupsRequest struct {
 
 func (x *ListBlockGroupsRequest) Reset() {
 	*x = ListBlockGroupsRequest{}
-	mi := &file_shingle_v1_store_service_proto_msgTypes[18]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2202,7 +3169,7 @@ func (x *ListBlockGroupsRequest) String() string {
 func (*ListBlockGroupsRequest) ProtoMessage() {}
 
 func (x *ListBlockGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shingle_v1_store_service_proto_msgTypes[18]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2215,7 +3182,7 @@ func (x *ListBlockGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlockGroupsRequest.ProtoReflect.Descriptor instead.
 func (*ListBlockGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{18}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListBlockGroupsRequest) GetStates() []BlockGroupState {
@@ -2259,7 +3226,7 @@ type ListBlockGroupsResponse struct {
 
 func (x *ListBlockGroupsResponse) Reset() {
 	*x = ListBlockGroupsResponse{}
-	mi := &file_shingle_v1_store_service_proto_msgTypes[19]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2271,7 +3238,7 @@ func (x *ListBlockGroupsResponse) String() string {
 func (*ListBlockGroupsResponse) ProtoMessage() {}
 
 func (x *ListBlockGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shingle_v1_store_service_proto_msgTypes[19]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2284,7 +3251,7 @@ func (x *ListBlockGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlockGroupsResponse.ProtoReflect.Descriptor instead.
 func (*ListBlockGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{19}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListBlockGroupsResponse) GetBlockGroups() []*BlockGroup {
@@ -2310,7 +3277,7 @@ type GetCountersRequest struct {
 
 func (x *GetCountersRequest) Reset() {
 	*x = GetCountersRequest{}
-	mi := &file_shingle_v1_store_service_proto_msgTypes[20]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2322,7 +3289,7 @@ func (x *GetCountersRequest) String() string {
 func (*GetCountersRequest) ProtoMessage() {}
 
 func (x *GetCountersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shingle_v1_store_service_proto_msgTypes[20]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2335,7 +3302,7 @@ func (x *GetCountersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCountersRequest.ProtoReflect.Descriptor instead.
 func (*GetCountersRequest) Descriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{20}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{33}
 }
 
 // Counts since this run of the engine began.
@@ -2351,7 +3318,7 @@ type GetCountersResponse struct {
 
 func (x *GetCountersResponse) Reset() {
 	*x = GetCountersResponse{}
-	mi := &file_shingle_v1_store_service_proto_msgTypes[21]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2363,7 +3330,7 @@ func (x *GetCountersResponse) String() string {
 func (*GetCountersResponse) ProtoMessage() {}
 
 func (x *GetCountersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shingle_v1_store_service_proto_msgTypes[21]
+	mi := &file_shingle_v1_store_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2376,7 +3343,7 @@ func (x *GetCountersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCountersResponse.ProtoReflect.Descriptor instead.
 func (*GetCountersResponse) Descriptor() ([]byte, []int) {
-	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{21}
+	return file_shingle_v1_store_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetCountersResponse) GetBootId() uint64 {
@@ -2521,7 +3488,73 @@ const file_shingle_v1_store_service_proto_rawDesc = "" +
 	"\x06object\x18\x03 \x01(\tR\x06object\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\x16\n" +
 	"\x06advice\x18\x05 \x01(\tR\x06advice\x120\n" +
-	"\x05since\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xd7\x03\n" +
+	"\x05since\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x14\n" +
+	"\x12ListDevicesRequest\"r\n" +
+	"\x13ListDevicesResponse\x12,\n" +
+	"\adevices\x18\x01 \x03(\v2\x12.shingle.v1.DeviceR\adevices\x12-\n" +
+	"\arebuild\x18\x02 \x01(\v2\x13.shingle.v1.RebuildR\arebuild\"\xa5\x03\n" +
+	"\x06Device\x12\x16\n" +
+	"\x06device\x18\x01 \x01(\tR\x06device\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12-\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x17.shingle.v1.DeviceStateR\x05state\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x120\n" +
+	"\bgeometry\x18\x05 \x01(\v2\x14.shingle.v1.GeometryR\bgeometry\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x06 \x01(\x03R\tsizeBytes\x12!\n" +
+	"\fstored_bytes\x18\a \x01(\x03R\vstoredBytes\x12!\n" +
+	"\fblock_groups\x18\b \x01(\x05R\vblockGroups\x126\n" +
+	"\x17incomplete_block_groups\x18\t \x01(\x05R\x15incompleteBlockGroups\x12\x1f\n" +
+	"\vspare_zones\x18\n" +
+	" \x01(\x05R\n" +
+	"spareZones\x126\n" +
+	"\bcounters\x18\v \x01(\v2\x1a.shingle.v1.DeviceCountersR\bcounters\"\x9d\x04\n" +
+	"\x0eDeviceCounters\x12\x14\n" +
+	"\x05reads\x18\x01 \x01(\x04R\x05reads\x12\x1d\n" +
+	"\n" +
+	"read_bytes\x18\x02 \x01(\x04R\treadBytes\x12\x16\n" +
+	"\x06writes\x18\x03 \x01(\x04R\x06writes\x12\x18\n" +
+	"\aappends\x18\x04 \x01(\x04R\aappends\x12#\n" +
+	"\rwritten_bytes\x18\x05 \x01(\x04R\fwrittenBytes\x12\x18\n" +
+	"\aflushes\x18\x06 \x01(\x04R\aflushes\x12\x14\n" +
+	"\x05opens\x18\a \x01(\x04R\x05opens\x12\x16\n" +
+	"\x06closes\x18\b \x01(\x04R\x06closes\x12\x1a\n" +
+	"\bfinishes\x18\t \x01(\x04R\bfinishes\x12\x16\n" +
+	"\x06resets\x18\n" +
+	" \x01(\x04R\x06resets\x12\x1c\n" +
+	"\tevictions\x18\v \x01(\x04R\tevictions\x12%\n" +
+	"\x0eimplicit_opens\x18\f \x01(\x04R\rimplicitOpens\x12\x1a\n" +
+	"\bdiscards\x18\r \x01(\x04R\bdiscards\x12%\n" +
+	"\x0ediscard_ranges\x18\x0e \x01(\x04R\rdiscardRanges\x12'\n" +
+	"\x0fdiscarded_bytes\x18\x0f \x01(\x04R\x0ediscardedBytes\x12&\n" +
+	"\x0fpeak_open_zones\x18\x10 \x01(\rR\rpeakOpenZones\x12*\n" +
+	"\x11peak_active_zones\x18\x11 \x01(\rR\x0fpeakActiveZones\"\xbd\x01\n" +
+	"\aRebuild\x12\x18\n" +
+	"\arunning\x18\x01 \x01(\bR\arunning\x12!\n" +
+	"\fblock_groups\x18\x02 \x01(\x05R\vblockGroups\x12*\n" +
+	"\x11block_groups_done\x18\x03 \x01(\x05R\x0fblockGroupsDone\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\x12\x1d\n" +
+	"\n" +
+	"bytes_done\x18\x05 \x01(\x03R\tbytesDone\x12\x14\n" +
+	"\x05stuck\x18\x06 \x01(\tR\x05stuck\"<\n" +
+	"\x10AddDeviceRequest\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x14\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"?\n" +
+	"\x11AddDeviceResponse\x12*\n" +
+	"\x06device\x18\x01 \x01(\v2\x12.shingle.v1.DeviceR\x06device\"X\n" +
+	"\x14ReplaceDeviceRequest\x12\x16\n" +
+	"\x06device\x18\x01 \x01(\tR\x06device\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x14\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force\"C\n" +
+	"\x15ReplaceDeviceResponse\x12*\n" +
+	"\x06device\x18\x01 \x01(\v2\x12.shingle.v1.DeviceR\x06device\"-\n" +
+	"\x13RemoveDeviceRequest\x12\x16\n" +
+	"\x06device\x18\x01 \x01(\tR\x06device\"\x16\n" +
+	"\x14RemoveDeviceResponse\"L\n" +
+	"\x13WatchDevicesRequest\x125\n" +
+	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\"s\n" +
+	"\x14WatchDevicesResponse\x12,\n" +
+	"\adevices\x18\x01 \x03(\v2\x12.shingle.v1.DeviceR\adevices\x12-\n" +
+	"\arebuild\x18\x02 \x01(\v2\x13.shingle.v1.RebuildR\arebuild\"\xd7\x03\n" +
 	"\x04Zone\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\tR\x06device\x12\x12\n" +
 	"\x04zone\x18\x02 \x01(\rR\x04zone\x12\x14\n" +
@@ -2596,7 +3629,13 @@ const file_shingle_v1_store_service_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x12\n" +
-	"\x0eSEVERITY_ERROR\x10\x03*\x96\x02\n" +
+	"\x0eSEVERITY_ERROR\x10\x03*\x91\x01\n" +
+	"\vDeviceState\x12\x1c\n" +
+	"\x18DEVICE_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13DEVICE_STATE_ONLINE\x10\x01\x12\x18\n" +
+	"\x14DEVICE_STATE_MISSING\x10\x02\x12\x17\n" +
+	"\x13DEVICE_STATE_FAILED\x10\x03\x12\x18\n" +
+	"\x14DEVICE_STATE_LEAVING\x10\x04*\x96\x02\n" +
 	"\rZoneCondition\x12\x1e\n" +
 	"\x1aZONE_CONDITION_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15ZONE_CONDITION_NOT_WP\x10\x01\x12\x18\n" +
@@ -2625,11 +3664,16 @@ const file_shingle_v1_store_service_proto_rawDesc = "" +
 	"\x1bBLOCK_GROUP_STATE_RESETTING\x10\x05\x12\x1f\n" +
 	"\x1bBLOCK_GROUP_STATE_READ_ONLY\x10\x06\x12!\n" +
 	"\x1dBLOCK_GROUP_STATE_QUARANTINED\x10\a\x12 \n" +
-	"\x1cBLOCK_GROUP_STATE_RELOCATING\x10\b2\xfa\x03\n" +
+	"\x1cBLOCK_GROUP_STATE_RELOCATING\x10\b2\x92\a\n" +
 	"\fStoreService\x12T\n" +
 	"\rGetServerInfo\x12 .shingle.v1.GetServerInfoRequest\x1a!.shingle.v1.GetServerInfoResponse\x12E\n" +
 	"\bGetUsage\x12\x1b.shingle.v1.GetUsageRequest\x1a\x1c.shingle.v1.GetUsageResponse\x12W\n" +
-	"\x0eListConditions\x12!.shingle.v1.ListConditionsRequest\x1a\".shingle.v1.ListConditionsResponse\x12H\n" +
+	"\x0eListConditions\x12!.shingle.v1.ListConditionsRequest\x1a\".shingle.v1.ListConditionsResponse\x12N\n" +
+	"\vListDevices\x12\x1e.shingle.v1.ListDevicesRequest\x1a\x1f.shingle.v1.ListDevicesResponse\x12H\n" +
+	"\tAddDevice\x12\x1c.shingle.v1.AddDeviceRequest\x1a\x1d.shingle.v1.AddDeviceResponse\x12T\n" +
+	"\rReplaceDevice\x12 .shingle.v1.ReplaceDeviceRequest\x1a!.shingle.v1.ReplaceDeviceResponse\x12Q\n" +
+	"\fRemoveDevice\x12\x1f.shingle.v1.RemoveDeviceRequest\x1a .shingle.v1.RemoveDeviceResponse\x12S\n" +
+	"\fWatchDevices\x12\x1f.shingle.v1.WatchDevicesRequest\x1a .shingle.v1.WatchDevicesResponse0\x01\x12H\n" +
 	"\tListZones\x12\x1c.shingle.v1.ListZonesRequest\x1a\x1d.shingle.v1.ListZonesResponse\x12Z\n" +
 	"\x0fListBlockGroups\x12\".shingle.v1.ListBlockGroupsRequest\x1a#.shingle.v1.ListBlockGroupsResponse\x12N\n" +
 	"\vGetCounters\x12\x1e.shingle.v1.GetCountersRequest\x1a\x1f.shingle.v1.GetCountersResponseB;Z9github.com/shingle-store/shingle/api/shingle/v1;shinglev1b\x06proto3"
@@ -2646,87 +3690,121 @@ func file_shingle_v1_store_service_proto_rawDescGZIP() []byte {
 	return file_shingle_v1_store_service_proto_rawDescData
 }
 
-var file_shingle_v1_store_service_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_shingle_v1_store_service_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_shingle_v1_store_service_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_shingle_v1_store_service_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_shingle_v1_store_service_proto_goTypes = []any{
 	(ZoneDialect)(0),                // 0: shingle.v1.ZoneDialect
 	(Severity)(0),                   // 1: shingle.v1.Severity
-	(ZoneCondition)(0),              // 2: shingle.v1.ZoneCondition
-	(ZoneUse)(0),                    // 3: shingle.v1.ZoneUse
-	(BlockGroupClass)(0),            // 4: shingle.v1.BlockGroupClass
-	(BlockGroupState)(0),            // 5: shingle.v1.BlockGroupState
-	(*GetServerInfoRequest)(nil),    // 6: shingle.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil),   // 7: shingle.v1.GetServerInfoResponse
-	(*Limits)(nil),                  // 8: shingle.v1.Limits
-	(*Geometry)(nil),                // 9: shingle.v1.Geometry
-	(*GetUsageRequest)(nil),         // 10: shingle.v1.GetUsageRequest
-	(*GetUsageResponse)(nil),        // 11: shingle.v1.GetUsageResponse
-	(*Usage)(nil),                   // 12: shingle.v1.Usage
-	(*UnusableSpace)(nil),           // 13: shingle.v1.UnusableSpace
-	(*ReservedSpace)(nil),           // 14: shingle.v1.ReservedSpace
-	(*OverheadSpace)(nil),           // 15: shingle.v1.OverheadSpace
-	(*ClassSpace)(nil),              // 16: shingle.v1.ClassSpace
-	(*ListConditionsRequest)(nil),   // 17: shingle.v1.ListConditionsRequest
-	(*ListConditionsResponse)(nil),  // 18: shingle.v1.ListConditionsResponse
-	(*Condition)(nil),               // 19: shingle.v1.Condition
-	(*Zone)(nil),                    // 20: shingle.v1.Zone
-	(*ListZonesRequest)(nil),        // 21: shingle.v1.ListZonesRequest
-	(*ListZonesResponse)(nil),       // 22: shingle.v1.ListZonesResponse
-	(*BlockGroup)(nil),              // 23: shingle.v1.BlockGroup
-	(*ListBlockGroupsRequest)(nil),  // 24: shingle.v1.ListBlockGroupsRequest
-	(*ListBlockGroupsResponse)(nil), // 25: shingle.v1.ListBlockGroupsResponse
-	(*GetCountersRequest)(nil),      // 26: shingle.v1.GetCountersRequest
-	(*GetCountersResponse)(nil),     // 27: shingle.v1.GetCountersResponse
-	nil,                             // 28: shingle.v1.GetCountersResponse.CountersEntry
-	(*timestamppb.Timestamp)(nil),   // 29: google.protobuf.Timestamp
-	(Compression)(0),                // 30: shingle.v1.Compression
-	(*durationpb.Duration)(nil),     // 31: google.protobuf.Duration
-	(*ZoneRef)(nil),                 // 32: shingle.v1.ZoneRef
+	(DeviceState)(0),                // 2: shingle.v1.DeviceState
+	(ZoneCondition)(0),              // 3: shingle.v1.ZoneCondition
+	(ZoneUse)(0),                    // 4: shingle.v1.ZoneUse
+	(BlockGroupClass)(0),            // 5: shingle.v1.BlockGroupClass
+	(BlockGroupState)(0),            // 6: shingle.v1.BlockGroupState
+	(*GetServerInfoRequest)(nil),    // 7: shingle.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil),   // 8: shingle.v1.GetServerInfoResponse
+	(*Limits)(nil),                  // 9: shingle.v1.Limits
+	(*Geometry)(nil),                // 10: shingle.v1.Geometry
+	(*GetUsageRequest)(nil),         // 11: shingle.v1.GetUsageRequest
+	(*GetUsageResponse)(nil),        // 12: shingle.v1.GetUsageResponse
+	(*Usage)(nil),                   // 13: shingle.v1.Usage
+	(*UnusableSpace)(nil),           // 14: shingle.v1.UnusableSpace
+	(*ReservedSpace)(nil),           // 15: shingle.v1.ReservedSpace
+	(*OverheadSpace)(nil),           // 16: shingle.v1.OverheadSpace
+	(*ClassSpace)(nil),              // 17: shingle.v1.ClassSpace
+	(*ListConditionsRequest)(nil),   // 18: shingle.v1.ListConditionsRequest
+	(*ListConditionsResponse)(nil),  // 19: shingle.v1.ListConditionsResponse
+	(*Condition)(nil),               // 20: shingle.v1.Condition
+	(*ListDevicesRequest)(nil),      // 21: shingle.v1.ListDevicesRequest
+	(*ListDevicesResponse)(nil),     // 22: shingle.v1.ListDevicesResponse
+	(*Device)(nil),                  // 23: shingle.v1.Device
+	(*DeviceCounters)(nil),          // 24: shingle.v1.DeviceCounters
+	(*Rebuild)(nil),                 // 25: shingle.v1.Rebuild
+	(*AddDeviceRequest)(nil),        // 26: shingle.v1.AddDeviceRequest
+	(*AddDeviceResponse)(nil),       // 27: shingle.v1.AddDeviceResponse
+	(*ReplaceDeviceRequest)(nil),    // 28: shingle.v1.ReplaceDeviceRequest
+	(*ReplaceDeviceResponse)(nil),   // 29: shingle.v1.ReplaceDeviceResponse
+	(*RemoveDeviceRequest)(nil),     // 30: shingle.v1.RemoveDeviceRequest
+	(*RemoveDeviceResponse)(nil),    // 31: shingle.v1.RemoveDeviceResponse
+	(*WatchDevicesRequest)(nil),     // 32: shingle.v1.WatchDevicesRequest
+	(*WatchDevicesResponse)(nil),    // 33: shingle.v1.WatchDevicesResponse
+	(*Zone)(nil),                    // 34: shingle.v1.Zone
+	(*ListZonesRequest)(nil),        // 35: shingle.v1.ListZonesRequest
+	(*ListZonesResponse)(nil),       // 36: shingle.v1.ListZonesResponse
+	(*BlockGroup)(nil),              // 37: shingle.v1.BlockGroup
+	(*ListBlockGroupsRequest)(nil),  // 38: shingle.v1.ListBlockGroupsRequest
+	(*ListBlockGroupsResponse)(nil), // 39: shingle.v1.ListBlockGroupsResponse
+	(*GetCountersRequest)(nil),      // 40: shingle.v1.GetCountersRequest
+	(*GetCountersResponse)(nil),     // 41: shingle.v1.GetCountersResponse
+	nil,                             // 42: shingle.v1.GetCountersResponse.CountersEntry
+	(*timestamppb.Timestamp)(nil),   // 43: google.protobuf.Timestamp
+	(Compression)(0),                // 44: shingle.v1.Compression
+	(*durationpb.Duration)(nil),     // 45: google.protobuf.Duration
+	(*ZoneRef)(nil),                 // 46: shingle.v1.ZoneRef
 }
 var file_shingle_v1_store_service_proto_depIdxs = []int32{
-	29, // 0: shingle.v1.GetServerInfoResponse.start_time:type_name -> google.protobuf.Timestamp
-	8,  // 1: shingle.v1.GetServerInfoResponse.limits:type_name -> shingle.v1.Limits
-	30, // 2: shingle.v1.GetServerInfoResponse.default_compression:type_name -> shingle.v1.Compression
-	9,  // 3: shingle.v1.GetServerInfoResponse.geometry:type_name -> shingle.v1.Geometry
-	31, // 4: shingle.v1.Limits.default_max_wait:type_name -> google.protobuf.Duration
-	31, // 5: shingle.v1.Limits.staged_write_ttl:type_name -> google.protobuf.Duration
+	43, // 0: shingle.v1.GetServerInfoResponse.start_time:type_name -> google.protobuf.Timestamp
+	9,  // 1: shingle.v1.GetServerInfoResponse.limits:type_name -> shingle.v1.Limits
+	44, // 2: shingle.v1.GetServerInfoResponse.default_compression:type_name -> shingle.v1.Compression
+	10, // 3: shingle.v1.GetServerInfoResponse.geometry:type_name -> shingle.v1.Geometry
+	45, // 4: shingle.v1.Limits.default_max_wait:type_name -> google.protobuf.Duration
+	45, // 5: shingle.v1.Limits.staged_write_ttl:type_name -> google.protobuf.Duration
 	0,  // 6: shingle.v1.Geometry.dialect:type_name -> shingle.v1.ZoneDialect
-	12, // 7: shingle.v1.GetUsageResponse.usage:type_name -> shingle.v1.Usage
-	13, // 8: shingle.v1.Usage.unusable:type_name -> shingle.v1.UnusableSpace
-	14, // 9: shingle.v1.Usage.reserved:type_name -> shingle.v1.ReservedSpace
-	15, // 10: shingle.v1.Usage.overhead:type_name -> shingle.v1.OverheadSpace
-	16, // 11: shingle.v1.Usage.classes:type_name -> shingle.v1.ClassSpace
-	4,  // 12: shingle.v1.ClassSpace.class:type_name -> shingle.v1.BlockGroupClass
-	19, // 13: shingle.v1.ListConditionsResponse.conditions:type_name -> shingle.v1.Condition
+	13, // 7: shingle.v1.GetUsageResponse.usage:type_name -> shingle.v1.Usage
+	14, // 8: shingle.v1.Usage.unusable:type_name -> shingle.v1.UnusableSpace
+	15, // 9: shingle.v1.Usage.reserved:type_name -> shingle.v1.ReservedSpace
+	16, // 10: shingle.v1.Usage.overhead:type_name -> shingle.v1.OverheadSpace
+	17, // 11: shingle.v1.Usage.classes:type_name -> shingle.v1.ClassSpace
+	5,  // 12: shingle.v1.ClassSpace.class:type_name -> shingle.v1.BlockGroupClass
+	20, // 13: shingle.v1.ListConditionsResponse.conditions:type_name -> shingle.v1.Condition
 	1,  // 14: shingle.v1.Condition.severity:type_name -> shingle.v1.Severity
-	29, // 15: shingle.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	2,  // 16: shingle.v1.Zone.condition:type_name -> shingle.v1.ZoneCondition
-	3,  // 17: shingle.v1.Zone.use:type_name -> shingle.v1.ZoneUse
-	2,  // 18: shingle.v1.ListZonesRequest.conditions:type_name -> shingle.v1.ZoneCondition
-	20, // 19: shingle.v1.ListZonesResponse.zones:type_name -> shingle.v1.Zone
-	4,  // 20: shingle.v1.BlockGroup.class:type_name -> shingle.v1.BlockGroupClass
-	5,  // 21: shingle.v1.BlockGroup.state:type_name -> shingle.v1.BlockGroupState
-	32, // 22: shingle.v1.BlockGroup.zones:type_name -> shingle.v1.ZoneRef
-	5,  // 23: shingle.v1.ListBlockGroupsRequest.states:type_name -> shingle.v1.BlockGroupState
-	23, // 24: shingle.v1.ListBlockGroupsResponse.block_groups:type_name -> shingle.v1.BlockGroup
-	28, // 25: shingle.v1.GetCountersResponse.counters:type_name -> shingle.v1.GetCountersResponse.CountersEntry
-	6,  // 26: shingle.v1.StoreService.GetServerInfo:input_type -> shingle.v1.GetServerInfoRequest
-	10, // 27: shingle.v1.StoreService.GetUsage:input_type -> shingle.v1.GetUsageRequest
-	17, // 28: shingle.v1.StoreService.ListConditions:input_type -> shingle.v1.ListConditionsRequest
-	21, // 29: shingle.v1.StoreService.ListZones:input_type -> shingle.v1.ListZonesRequest
-	24, // 30: shingle.v1.StoreService.ListBlockGroups:input_type -> shingle.v1.ListBlockGroupsRequest
-	26, // 31: shingle.v1.StoreService.GetCounters:input_type -> shingle.v1.GetCountersRequest
-	7,  // 32: shingle.v1.StoreService.GetServerInfo:output_type -> shingle.v1.GetServerInfoResponse
-	11, // 33: shingle.v1.StoreService.GetUsage:output_type -> shingle.v1.GetUsageResponse
-	18, // 34: shingle.v1.StoreService.ListConditions:output_type -> shingle.v1.ListConditionsResponse
-	22, // 35: shingle.v1.StoreService.ListZones:output_type -> shingle.v1.ListZonesResponse
-	25, // 36: shingle.v1.StoreService.ListBlockGroups:output_type -> shingle.v1.ListBlockGroupsResponse
-	27, // 37: shingle.v1.StoreService.GetCounters:output_type -> shingle.v1.GetCountersResponse
-	32, // [32:38] is the sub-list for method output_type
-	26, // [26:32] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	43, // 15: shingle.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	23, // 16: shingle.v1.ListDevicesResponse.devices:type_name -> shingle.v1.Device
+	25, // 17: shingle.v1.ListDevicesResponse.rebuild:type_name -> shingle.v1.Rebuild
+	2,  // 18: shingle.v1.Device.state:type_name -> shingle.v1.DeviceState
+	10, // 19: shingle.v1.Device.geometry:type_name -> shingle.v1.Geometry
+	24, // 20: shingle.v1.Device.counters:type_name -> shingle.v1.DeviceCounters
+	23, // 21: shingle.v1.AddDeviceResponse.device:type_name -> shingle.v1.Device
+	23, // 22: shingle.v1.ReplaceDeviceResponse.device:type_name -> shingle.v1.Device
+	45, // 23: shingle.v1.WatchDevicesRequest.interval:type_name -> google.protobuf.Duration
+	23, // 24: shingle.v1.WatchDevicesResponse.devices:type_name -> shingle.v1.Device
+	25, // 25: shingle.v1.WatchDevicesResponse.rebuild:type_name -> shingle.v1.Rebuild
+	3,  // 26: shingle.v1.Zone.condition:type_name -> shingle.v1.ZoneCondition
+	4,  // 27: shingle.v1.Zone.use:type_name -> shingle.v1.ZoneUse
+	3,  // 28: shingle.v1.ListZonesRequest.conditions:type_name -> shingle.v1.ZoneCondition
+	34, // 29: shingle.v1.ListZonesResponse.zones:type_name -> shingle.v1.Zone
+	5,  // 30: shingle.v1.BlockGroup.class:type_name -> shingle.v1.BlockGroupClass
+	6,  // 31: shingle.v1.BlockGroup.state:type_name -> shingle.v1.BlockGroupState
+	46, // 32: shingle.v1.BlockGroup.zones:type_name -> shingle.v1.ZoneRef
+	6,  // 33: shingle.v1.ListBlockGroupsRequest.states:type_name -> shingle.v1.BlockGroupState
+	37, // 34: shingle.v1.ListBlockGroupsResponse.block_groups:type_name -> shingle.v1.BlockGroup
+	42, // 35: shingle.v1.GetCountersResponse.counters:type_name -> shingle.v1.GetCountersResponse.CountersEntry
+	7,  // 36: shingle.v1.StoreService.GetServerInfo:input_type -> shingle.v1.GetServerInfoRequest
+	11, // 37: shingle.v1.StoreService.GetUsage:input_type -> shingle.v1.GetUsageRequest
+	18, // 38: shingle.v1.StoreService.ListConditions:input_type -> shingle.v1.ListConditionsRequest
+	21, // 39: shingle.v1.StoreService.ListDevices:input_type -> shingle.v1.ListDevicesRequest
+	26, // 40: shingle.v1.StoreService.AddDevice:input_type -> shingle.v1.AddDeviceRequest
+	28, // 41: shingle.v1.StoreService.ReplaceDevice:input_type -> shingle.v1.ReplaceDeviceRequest
+	30, // 42: shingle.v1.StoreService.RemoveDevice:input_type -> shingle.v1.RemoveDeviceRequest
+	32, // 43: shingle.v1.StoreService.WatchDevices:input_type -> shingle.v1.WatchDevicesRequest
+	35, // 44: shingle.v1.StoreService.ListZones:input_type -> shingle.v1.ListZonesRequest
+	38, // 45: shingle.v1.StoreService.ListBlockGroups:input_type -> shingle.v1.ListBlockGroupsRequest
+	40, // 46: shingle.v1.StoreService.GetCounters:input_type -> shingle.v1.GetCountersRequest
+	8,  // 47: shingle.v1.StoreService.GetServerInfo:output_type -> shingle.v1.GetServerInfoResponse
+	12, // 48: shingle.v1.StoreService.GetUsage:output_type -> shingle.v1.GetUsageResponse
+	19, // 49: shingle.v1.StoreService.ListConditions:output_type -> shingle.v1.ListConditionsResponse
+	22, // 50: shingle.v1.StoreService.ListDevices:output_type -> shingle.v1.ListDevicesResponse
+	27, // 51: shingle.v1.StoreService.AddDevice:output_type -> shingle.v1.AddDeviceResponse
+	29, // 52: shingle.v1.StoreService.ReplaceDevice:output_type -> shingle.v1.ReplaceDeviceResponse
+	31, // 53: shingle.v1.StoreService.RemoveDevice:output_type -> shingle.v1.RemoveDeviceResponse
+	33, // 54: shingle.v1.StoreService.WatchDevices:output_type -> shingle.v1.WatchDevicesResponse
+	36, // 55: shingle.v1.StoreService.ListZones:output_type -> shingle.v1.ListZonesResponse
+	39, // 56: shingle.v1.StoreService.ListBlockGroups:output_type -> shingle.v1.ListBlockGroupsResponse
+	41, // 57: shingle.v1.StoreService.GetCounters:output_type -> shingle.v1.GetCountersResponse
+	47, // [47:58] is the sub-list for method output_type
+	36, // [36:47] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_shingle_v1_store_service_proto_init() }
@@ -2735,14 +3813,14 @@ func file_shingle_v1_store_service_proto_init() {
 		return
 	}
 	file_shingle_v1_file_service_proto_init()
-	file_shingle_v1_store_service_proto_msgTypes[14].OneofWrappers = []any{}
+	file_shingle_v1_store_service_proto_msgTypes[27].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shingle_v1_store_service_proto_rawDesc), len(file_shingle_v1_store_service_proto_rawDesc)),
-			NumEnums:      6,
-			NumMessages:   23,
+			NumEnums:      7,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

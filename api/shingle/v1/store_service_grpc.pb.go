@@ -24,6 +24,11 @@ const (
 	StoreService_GetServerInfo_FullMethodName   = "/shingle.v1.StoreService/GetServerInfo"
 	StoreService_GetUsage_FullMethodName        = "/shingle.v1.StoreService/GetUsage"
 	StoreService_ListConditions_FullMethodName  = "/shingle.v1.StoreService/ListConditions"
+	StoreService_ListDevices_FullMethodName     = "/shingle.v1.StoreService/ListDevices"
+	StoreService_AddDevice_FullMethodName       = "/shingle.v1.StoreService/AddDevice"
+	StoreService_ReplaceDevice_FullMethodName   = "/shingle.v1.StoreService/ReplaceDevice"
+	StoreService_RemoveDevice_FullMethodName    = "/shingle.v1.StoreService/RemoveDevice"
+	StoreService_WatchDevices_FullMethodName    = "/shingle.v1.StoreService/WatchDevices"
 	StoreService_ListZones_FullMethodName       = "/shingle.v1.StoreService/ListZones"
 	StoreService_ListBlockGroups_FullMethodName = "/shingle.v1.StoreService/ListBlockGroups"
 	StoreService_GetCounters_FullMethodName     = "/shingle.v1.StoreService/GetCounters"
@@ -33,7 +38,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Looking at the store. Nothing here changes it.
+// Looking at the store, which changes nothing, and the devices that it is made of.
 type StoreServiceClient interface {
 	// Says which store, which run of the engine, and the limits to keep to.
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
@@ -41,7 +46,39 @@ type StoreServiceClient interface {
 	GetUsage(ctx context.Context, in *GetUsageRequest, opts ...grpc.CallOption) (*GetUsageResponse, error)
 	// Says what is wrong now. An empty list is a healthy store.
 	ListConditions(ctx context.Context, in *ListConditionsRequest, opts ...grpc.CallOption) (*ListConditionsResponse, error)
-	// Lists the zones of the device by number, in pages.
+	// Lists the devices of the store by number, and says how far their rebuild is.
+	ListDevices(ctx context.Context, in *ListDevicesRequest, opts ...grpc.CallOption) (*ListDevicesResponse, error)
+	// Makes a device a part of the store: its zones take data from then on. Durable when
+	// answered. The engine must be given the device at each later start. With two copies a
+	// block group needs zones on two devices, so the zones of a single new device come into use
+	// as block groups on the others become empty.
+	//
+	// Errors: FAILED_PRECONDITION with DEVICE_MISMATCH (its zones are of another size or
+	// dialect than the store's), DEVICE_TOO_SMALL, IN_USE (it holds a store: force destroys that;
+	// or another process has it open) or READ_ONLY; ALREADY_EXISTS (it is part of this store);
+	// NOT_FOUND (nothing is there, and no size to make it with is given).
+	AddDevice(ctx context.Context, in *AddDeviceRequest, opts ...grpc.CallOption) (*AddDeviceResponse, error)
+	// Adds a device and begins to move to it what lies on another, from that or from the other
+	// copies; then the other one is no part of the store any more. It answers when that has
+	// begun, and goes on by itself, also after a restart: see WatchDevices. Reads and writes go
+	// on meanwhile.
+	//
+	// Errors: those of AddDevice; NOT_FOUND (no such device); FAILED_PRECONDITION (the one to be
+	// replaced is missing and holds the only copy of something, the new one has too few zones, or
+	// another device is leaving).
+	ReplaceDevice(ctx context.Context, in *ReplaceDeviceRequest, opts ...grpc.CallOption) (*ReplaceDeviceResponse, error)
+	// Begins to move what lies on a device to the others; then it is no part of the store any
+	// more. It answers when that has begun, and goes on by itself as ReplaceDevice does.
+	//
+	// Errors: NOT_FOUND; FAILED_PRECONDITION (with two copies two other devices are needed, it is
+	// missing and holds the only copy of something, or another device is leaving);
+	// RESOURCE_EXHAUSTED with NO_SPACE (the others cannot hold it).
+	RemoveDevice(ctx context.Context, in *RemoveDeviceRequest, opts ...grpc.CallOption) (*RemoveDeviceResponse, error)
+	// Follows the devices and their rebuild: answers as ListDevices does at once, then every
+	// interval, and for the last time when no rebuild runs. The rebuild goes on when the stream
+	// ends before.
+	WatchDevices(ctx context.Context, in *WatchDevicesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchDevicesResponse], error)
+	// Lists the zones of the devices by number, in pages.
 	ListZones(ctx context.Context, in *ListZonesRequest, opts ...grpc.CallOption) (*ListZonesResponse, error)
 	// Lists block groups by number, in pages.
 	ListBlockGroups(ctx context.Context, in *ListBlockGroupsRequest, opts ...grpc.CallOption) (*ListBlockGroupsResponse, error)
@@ -87,6 +124,65 @@ func (c *storeServiceClient) ListConditions(ctx context.Context, in *ListConditi
 	return out, nil
 }
 
+func (c *storeServiceClient) ListDevices(ctx context.Context, in *ListDevicesRequest, opts ...grpc.CallOption) (*ListDevicesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListDevicesResponse)
+	err := c.cc.Invoke(ctx, StoreService_ListDevices_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *storeServiceClient) AddDevice(ctx context.Context, in *AddDeviceRequest, opts ...grpc.CallOption) (*AddDeviceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AddDeviceResponse)
+	err := c.cc.Invoke(ctx, StoreService_AddDevice_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *storeServiceClient) ReplaceDevice(ctx context.Context, in *ReplaceDeviceRequest, opts ...grpc.CallOption) (*ReplaceDeviceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReplaceDeviceResponse)
+	err := c.cc.Invoke(ctx, StoreService_ReplaceDevice_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *storeServiceClient) RemoveDevice(ctx context.Context, in *RemoveDeviceRequest, opts ...grpc.CallOption) (*RemoveDeviceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveDeviceResponse)
+	err := c.cc.Invoke(ctx, StoreService_RemoveDevice_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *storeServiceClient) WatchDevices(ctx context.Context, in *WatchDevicesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchDevicesResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[0], StoreService_WatchDevices_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchDevicesRequest, WatchDevicesResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type StoreService_WatchDevicesClient = grpc.ServerStreamingClient[WatchDevicesResponse]
+
 func (c *storeServiceClient) ListZones(ctx context.Context, in *ListZonesRequest, opts ...grpc.CallOption) (*ListZonesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListZonesResponse)
@@ -121,7 +217,7 @@ func (c *storeServiceClient) GetCounters(ctx context.Context, in *GetCountersReq
 // All implementations must embed UnimplementedStoreServiceServer
 // for forward compatibility.
 //
-// Looking at the store. Nothing here changes it.
+// Looking at the store, which changes nothing, and the devices that it is made of.
 type StoreServiceServer interface {
 	// Says which store, which run of the engine, and the limits to keep to.
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)
@@ -129,7 +225,39 @@ type StoreServiceServer interface {
 	GetUsage(context.Context, *GetUsageRequest) (*GetUsageResponse, error)
 	// Says what is wrong now. An empty list is a healthy store.
 	ListConditions(context.Context, *ListConditionsRequest) (*ListConditionsResponse, error)
-	// Lists the zones of the device by number, in pages.
+	// Lists the devices of the store by number, and says how far their rebuild is.
+	ListDevices(context.Context, *ListDevicesRequest) (*ListDevicesResponse, error)
+	// Makes a device a part of the store: its zones take data from then on. Durable when
+	// answered. The engine must be given the device at each later start. With two copies a
+	// block group needs zones on two devices, so the zones of a single new device come into use
+	// as block groups on the others become empty.
+	//
+	// Errors: FAILED_PRECONDITION with DEVICE_MISMATCH (its zones are of another size or
+	// dialect than the store's), DEVICE_TOO_SMALL, IN_USE (it holds a store: force destroys that;
+	// or another process has it open) or READ_ONLY; ALREADY_EXISTS (it is part of this store);
+	// NOT_FOUND (nothing is there, and no size to make it with is given).
+	AddDevice(context.Context, *AddDeviceRequest) (*AddDeviceResponse, error)
+	// Adds a device and begins to move to it what lies on another, from that or from the other
+	// copies; then the other one is no part of the store any more. It answers when that has
+	// begun, and goes on by itself, also after a restart: see WatchDevices. Reads and writes go
+	// on meanwhile.
+	//
+	// Errors: those of AddDevice; NOT_FOUND (no such device); FAILED_PRECONDITION (the one to be
+	// replaced is missing and holds the only copy of something, the new one has too few zones, or
+	// another device is leaving).
+	ReplaceDevice(context.Context, *ReplaceDeviceRequest) (*ReplaceDeviceResponse, error)
+	// Begins to move what lies on a device to the others; then it is no part of the store any
+	// more. It answers when that has begun, and goes on by itself as ReplaceDevice does.
+	//
+	// Errors: NOT_FOUND; FAILED_PRECONDITION (with two copies two other devices are needed, it is
+	// missing and holds the only copy of something, or another device is leaving);
+	// RESOURCE_EXHAUSTED with NO_SPACE (the others cannot hold it).
+	RemoveDevice(context.Context, *RemoveDeviceRequest) (*RemoveDeviceResponse, error)
+	// Follows the devices and their rebuild: answers as ListDevices does at once, then every
+	// interval, and for the last time when no rebuild runs. The rebuild goes on when the stream
+	// ends before.
+	WatchDevices(*WatchDevicesRequest, grpc.ServerStreamingServer[WatchDevicesResponse]) error
+	// Lists the zones of the devices by number, in pages.
 	ListZones(context.Context, *ListZonesRequest) (*ListZonesResponse, error)
 	// Lists block groups by number, in pages.
 	ListBlockGroups(context.Context, *ListBlockGroupsRequest) (*ListBlockGroupsResponse, error)
@@ -153,6 +281,21 @@ func (UnimplementedStoreServiceServer) GetUsage(context.Context, *GetUsageReques
 }
 func (UnimplementedStoreServiceServer) ListConditions(context.Context, *ListConditionsRequest) (*ListConditionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListConditions not implemented")
+}
+func (UnimplementedStoreServiceServer) ListDevices(context.Context, *ListDevicesRequest) (*ListDevicesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListDevices not implemented")
+}
+func (UnimplementedStoreServiceServer) AddDevice(context.Context, *AddDeviceRequest) (*AddDeviceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AddDevice not implemented")
+}
+func (UnimplementedStoreServiceServer) ReplaceDevice(context.Context, *ReplaceDeviceRequest) (*ReplaceDeviceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReplaceDevice not implemented")
+}
+func (UnimplementedStoreServiceServer) RemoveDevice(context.Context, *RemoveDeviceRequest) (*RemoveDeviceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemoveDevice not implemented")
+}
+func (UnimplementedStoreServiceServer) WatchDevices(*WatchDevicesRequest, grpc.ServerStreamingServer[WatchDevicesResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchDevices not implemented")
 }
 func (UnimplementedStoreServiceServer) ListZones(context.Context, *ListZonesRequest) (*ListZonesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListZones not implemented")
@@ -238,6 +381,89 @@ func _StoreService_ListConditions_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StoreService_ListDevices_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListDevicesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).ListDevices(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_ListDevices_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).ListDevices(ctx, req.(*ListDevicesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StoreService_AddDevice_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AddDeviceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).AddDevice(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_AddDevice_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).AddDevice(ctx, req.(*AddDeviceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StoreService_ReplaceDevice_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReplaceDeviceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).ReplaceDevice(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_ReplaceDevice_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).ReplaceDevice(ctx, req.(*ReplaceDeviceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StoreService_RemoveDevice_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveDeviceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).RemoveDevice(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_RemoveDevice_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).RemoveDevice(ctx, req.(*RemoveDeviceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StoreService_WatchDevices_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchDevicesRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(StoreServiceServer).WatchDevices(m, &grpc.GenericServerStream[WatchDevicesRequest, WatchDevicesResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type StoreService_WatchDevicesServer = grpc.ServerStreamingServer[WatchDevicesResponse]
+
 func _StoreService_ListZones_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListZonesRequest)
 	if err := dec(in); err != nil {
@@ -312,6 +538,22 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _StoreService_ListConditions_Handler,
 		},
 		{
+			MethodName: "ListDevices",
+			Handler:    _StoreService_ListDevices_Handler,
+		},
+		{
+			MethodName: "AddDevice",
+			Handler:    _StoreService_AddDevice_Handler,
+		},
+		{
+			MethodName: "ReplaceDevice",
+			Handler:    _StoreService_ReplaceDevice_Handler,
+		},
+		{
+			MethodName: "RemoveDevice",
+			Handler:    _StoreService_RemoveDevice_Handler,
+		},
+		{
 			MethodName: "ListZones",
 			Handler:    _StoreService_ListZones_Handler,
 		},
@@ -324,6 +566,12 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _StoreService_GetCounters_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WatchDevices",
+			Handler:       _StoreService_WatchDevices_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "shingle/v1/store_service.proto",
 }
