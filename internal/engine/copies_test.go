@@ -607,3 +607,41 @@ func TestDeviceOfOldStateIsNotRead(t *testing.T) {
 	b.close()
 	b.wantClean()
 }
+
+// TestAddedDeviceSurvivesACrash: what was added is there after a crash that follows, and so is what a
+// crash in the middle left spare.
+func TestAddedDeviceSurvivesACrash(t *testing.T) {
+	b := newCopyBench(t, 1, Options{}, copyZNS)
+	e := b.open()
+	before := e.Usage().Total
+	b.devices = append(b.devices, newMortal(t, copyZNS))
+	b.added["second"] = b.devices[1]
+	if _, err := e.AddDevice(context.Background(), "second", false); err != nil {
+		t.Fatal(err)
+	}
+	total := e.Usage().Total
+	e.failWrites(errors.New("killed"))
+	_ = e.Close(context.Background())
+	b.given = []int{0, 1}
+	if got := b.open().Usage().Total; got != total || got < 2*before {
+		t.Errorf("%d bytes in all, %d before the crash, %d at first", got, total, before)
+	}
+	b.close()
+	b.wantClean()
+}
+
+// TestBlankDevice: a device that holds no label is left out while all others are there, and refused
+// when one is missing, whose place it may be meant to take.
+func TestBlankDevice(t *testing.T) {
+	b := newCopyBench(t, 2, Options{}, copyZNS, copyZNS)
+	b.devices = append(b.devices, newMortal(t, copyZNS))
+	b.given = []int{0, 1, 2}
+	if infos, _, err := b.open().Devices(); err != nil || len(infos) != 2 {
+		t.Errorf("%+v, %v", infos, err)
+	}
+	b.close()
+	b.given = []int{0, 2}
+	if _, err := b.tryOpen(); errdefs.ReasonOf(err) != errdefs.ReasonDeviceMismatch || !strings.Contains(err.Error(), "no Shingle label") {
+		t.Errorf("%v", err)
+	}
+}

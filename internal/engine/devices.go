@@ -124,7 +124,7 @@ func (e *Engine) cureExists() bool {
 
 // AddDevice makes the device that Options.OpenDevice opens at path a part of the store; its zones take
 // data from then on. It must be given at each later start. With two copies a block group needs zones
-// on two devices: those of a single new device are used as block groups on the others become empty.
+// on two devices, so a single new device adds what finds a partner among spare zones.
 // Durable on return. Errors: DEVICE_MISMATCH (zone size, dialect), DEVICE_TOO_SMALL, IN_USE (it holds a
 // store, without force), AlreadyExists (it is part of this store), ReadOnly, those of OpenDevice.
 func (e *Engine) AddDevice(ctx context.Context, path string, force bool) (DeviceInfo, error) {
@@ -132,7 +132,7 @@ func (e *Engine) AddDevice(ctx context.Context, path string, force bool) (Device
 	if err != nil {
 		return DeviceInfo{}, err
 	}
-	e.growSpares()
+	e.useSpares()
 	return e.deviceInfo(m)
 }
 
@@ -255,6 +255,10 @@ func (e *Engine) admit(ctx context.Context, path string, force bool, replaces *u
 		}
 	}
 	dev, err := e.o.OpenDevice(path)
+	if errdefs.ReasonOf(err) == errdefs.ReasonInUse {
+		// It does not pass by itself, so nobody is to try again.
+		return nil, errdefs.New(errdefs.Precondition, errdefs.ReasonInUse, op, path, errdefs.Sentence(err))
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -54,14 +54,20 @@ func (e *Engine) matchDevices(super store.Superblock, recs []store.Device) ([]*m
 	for i, rec := range recs {
 		members[i] = &member{rec: rec, away: rec.LabelGeneration < super.StartCounter}
 	}
+	var blank []Device
 	for _, d := range e.o.Devices {
 		l, other, err := label.ReadBoth(d)
+		if errdefs.Is(err, errdefs.NotFound) && len(e.o.Devices) > 1 {
+			blank = append(blank, d)
+			continue
+		}
 		if errdefs.Is(err, errdefs.Device) && len(recs) > 1 {
 			e.o.Logger.Error("a device cannot be read and is left out", "device", d.Path, "error", err)
 			e.cond.set(Condition{
 				Reason: "DEVICE_UNREADABLE", Severity: Error, Object: "devices/" + d.Path, Since: e.o.Now(),
 				Message: fmt.Sprintf("the label of %s cannot be read, so it is left out: %v", d.Path, err),
 			})
+			d.Close()
 			continue
 		}
 		m, err := e.matchDevice(super, members, d, l, other, err)
@@ -69,6 +75,15 @@ func (e *Engine) matchDevices(super store.Superblock, recs []store.Device) ([]*m
 			return nil, err
 		}
 		m.dev, m.path = d.Device, d.Path
+	}
+	for _, d := range blank {
+		if slices.ContainsFunc(members, func(m *member) bool { return m.dev == nil }) {
+			_, err := e.matchDevice(super, members, d, label.Label{}, 0, errdefs.New(errdefs.NotFound, "", "", "", ""))
+			return nil, err
+		}
+		// As one does that has left the store.
+		e.o.Logger.Warn("a device holds no label, and all devices of the store are there without it: it is left out", "device", d.Path)
+		d.Close()
 	}
 	return members, nil
 }

@@ -58,6 +58,7 @@ func (e *Engine) rebuildRun() {
 			left, worked, err := e.rebuildPass()
 			e.noteDegraded()
 			if left == 0 && err == nil {
+				e.useSpares()
 				break
 			}
 			if worked {
@@ -308,6 +309,26 @@ func (e *Engine) degraded() (groups int, bytes int64) {
 		}
 	}
 	return groups, bytes
+}
+
+// useSpares makes block groups of spare zones while no device is missing or leaving, whose places they may be
+// wanted for, and records them.
+func (e *Engine) useSpares() {
+	e.rebuild.turn <- struct{}{}
+	defer func() { <-e.rebuild.turn }()
+	e.members.Lock()
+	for number := range e.members.byNumber {
+		if !e.members.takesPlacesLocked(number) {
+			e.members.Unlock()
+			return
+		}
+	}
+	e.members.Unlock()
+	if e.growSpares() > 0 {
+		if err := e.group.Do(context.Background(), func(*store.Tx) error { return nil }); err != nil {
+			e.o.Logger.Warn("new block groups are not on record yet", "error", err)
+		}
+	}
 }
 
 // growSpares makes block groups of spare zones, as many as can be, and returns how many.
