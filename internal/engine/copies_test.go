@@ -645,3 +645,50 @@ func TestBlankDevice(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestThirdDevice: one more device under two copies makes room for half of what it holds, also in a store that
+// was full, as that becomes empty.
+func TestThirdDevice(t *testing.T) {
+	b := newCopyBench(t, 2, Options{}, copyZNS, copyZNS)
+	e := b.open()
+	before := e.Usage().Total
+	data := noise(5, int(before)/10*9)
+	put(t, e, "f", data)
+	syncAll(t, e)
+	b.devices = append(b.devices, newMortal(t, copyZNS))
+	b.added["third"] = b.devices[2]
+	if _, err := e.AddDevice(context.Background(), "third", false); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 { // what is overwritten makes the rest of the room
+		data = noise(uint64(10+i), len(data))
+		writeAt(t, e, "f", 0, data)
+		syncAll(t, e)
+	}
+	want := before + 10*(copyZNS.ZoneCapacity-4096)
+	eventually(t, "half as much again can be stored", func() bool { return e.Usage().Total >= want })
+	more := noise(6, int(want-before)*8/10)
+	put(t, e, "g", more)
+	syncAll(t, e)
+	checkQuiet(t, e)
+	for _, g := range e.BlockGroups(0, -1) {
+		if len(g.Places) != 2 || g.Places[0].Device == g.Places[1].Device {
+			t.Errorf("block group %d lies on %v", g.Slot, g.Places)
+		}
+	}
+	b.close()
+	b.given = []int{0, 1, 2}
+	b.wantClean()
+	for _, lost := range []int{0, 1, 2} {
+		b.given = nil
+		for i := range 3 {
+			if i != lost {
+				b.given = append(b.given, i)
+			}
+		}
+		e := b.open()
+		sameFile(t, e, "f", data)
+		sameFile(t, e, "g", more)
+		b.close()
+	}
+}

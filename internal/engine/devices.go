@@ -124,7 +124,8 @@ func (e *Engine) cureExists() bool {
 
 // AddDevice makes the device that Options.OpenDevice opens at path a part of the store; its zones take
 // data from then on. It must be given at each later start. With two copies a block group needs zones
-// on two devices, so a single new device adds what finds a partner among spare zones.
+// on two devices: a single new device is used as block groups on the others become empty, and are made two
+// with a zone each of the new one.
 // Durable on return. Errors: DEVICE_MISMATCH (zone size, dialect), DEVICE_TOO_SMALL, IN_USE (it holds a
 // store, without force), AlreadyExists (it is part of this store), ReadOnly, those of OpenDevice.
 func (e *Engine) AddDevice(ctx context.Context, path string, force bool) (DeviceInfo, error) {

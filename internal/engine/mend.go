@@ -61,11 +61,11 @@ func (e *Engine) mender() {
 				}
 				n++
 			}
-			if err := e.mend(ctx, slot, due[:n]); err != nil {
+			done, err := e.mend(ctx, slot, due[:n])
+			if err != nil {
 				e.o.Logger.Warn("bad copies were not mended", "place", e.placeName(slot), "blocks", n, "error", err)
-			} else {
-				e.mended(due[:n])
 			}
+			e.mended(done)
 			due = due[n:]
 		}
 	}
@@ -83,16 +83,20 @@ func (e *Engine) mended(cs []spareCopy) {
 
 // mend puts blocks of one slot right that are bad in one copy and good in another: by moving them, with the
 // frames they are in, to where both are good; in a conventional zone, which can be written anywhere, by writing
-// them over. An error says that some may be as they were.
-func (e *Engine) mend(ctx context.Context, slot uint32, cs []spareCopy) error {
+// them over. It returns those that it found still to be there and has put right; an error says that others
+// may be as they were.
+func (e *Engine) mend(ctx context.Context, slot uint32, cs []spareCopy) (done []spareCopy, err error) {
 	if e.conventional(slot) {
 		return e.rewrite(ctx, cs)
 	}
 	if len(cs) > mendSome {
-		return e.mendGroup(ctx, slot)
+		if err := e.mendGroup(ctx, slot); err != nil {
+			return nil, err
+		}
+		return cs, nil
 	}
 	if !e.al.Keep(slot) {
-		return nil // nothing lives there any more
+		return nil, nil // nothing lives there any more
 	}
 	defer func() {
 		e.al.Unpin(slot)
@@ -102,28 +106,31 @@ func (e *Engine) mend(ctx context.Context, slot uint32, cs []spareCopy) error {
 	case e.rc.turn <- struct{}{}:
 		defer func() { <-e.rc.turn }()
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
 	case <-e.stop:
-		return e.writable("engine.mend")
+		return nil, e.writable("engine.mend")
 	}
 	for tries := 0; ; tries++ {
-		parts, err := e.unitsOf(cs)
+		parts, alive, err := e.unitsOf(cs)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for len(parts) > 0 {
 			n := stepOf(parts)
 			good, met := e.readParts(parts[:n])
 			if met.bad > 0 {
-				return errdefs.New(errdefs.Corruption, errdefs.ReasonCorruption, "engine.mend", e.placeName(slot), "a block in the same frame is good in no copy")
+				return nil, errdefs.New(errdefs.Corruption, errdefs.ReasonCorruption, "engine.mend", e.placeName(slot), "a block in the same frame is good in no copy")
 			}
 			if _, _, err = e.relocate(ctx, good); err != nil {
 				break
 			}
 			parts = parts[n:]
 		}
+		if err == nil {
+			return alive, nil
+		}
 		if !errors.Is(err, errSuspect) || tries >= redoTries {
-			return err
+			return nil, err
 		}
 	}
 }
@@ -138,13 +145,14 @@ func stepOf(parts []livePart) (n int) {
 	return n
 }
 
-// unitsOf looks up the blocks, or the frames that they are in, as far as they still live.
-func (e *Engine) unitsOf(cs []spareCopy) (parts []livePart, err error) {
+// unitsOf looks up the blocks, or the frames that they are in, as far as they still live: alive.
+func (e *Engine) unitsOf(cs []spareCopy) (parts []livePart, alive []spareCopy, err error) {
 	err = e.st.View(func(tx *store.Tx) error {
-		parts = nil
+		parts, alive = nil, nil
 		end := extent.Addr(0) // of what has been taken
 		for _, c := range cs {
 			if c.at < end {
+				alive = append(alive, c)
 				continue
 			}
 			var bad error
@@ -163,7 +171,7 @@ func (e *Engine) unitsOf(cs []spareCopy) (parts []livePart, err error) {
 				}
 				p = p.after(before).upTo(unit)
 				if p.sums, bad = tx.Checksums(p.addr, p.blocks); bad == nil {
-					parts, end = append(parts, p), p.end()
+					parts, end, alive = append(parts, p), p.end(), append(alive, c)
 				}
 				return false
 			})
@@ -173,7 +181,7 @@ func (e *Engine) unitsOf(cs []spareCopy) (parts []livePart, err error) {
 		}
 		return nil
 	})
-	return parts, err
+	return parts, alive, err
 }
 
 // mendGroup moves all that lives in a block group.
@@ -193,7 +201,7 @@ func (e *Engine) mendGroup(ctx context.Context, slot uint32) error {
 }
 
 // rewrite writes good copies over bad ones. An epoch keeps the blocks from being used for anything else.
-func (e *Engine) rewrite(ctx context.Context, cs []spareCopy) error {
+func (e *Engine) rewrite(ctx context.Context, cs []spareCopy) (done []spareCopy, err error) {
 	epoch := e.epochs.enter()
 	defer e.epochs.exit(epoch)
 	p := scratchBlock()
@@ -205,7 +213,7 @@ func (e *Engine) rewrite(ctx context.Context, cs []spareCopy) error {
 			return err
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		good, bad := e.readCopies(c.at, c.want, p)
 		if !live || !good {
@@ -214,11 +222,15 @@ func (e *Engine) rewrite(ctx context.Context, cs []spareCopy) error {
 		slot, off := e.split(c.at)
 		for _, b := range bad {
 			if err := e.dev.WriteCopy(int(slot), b.copy, off, [][]byte{p}); err != nil {
-				return err
+				return nil, err
 			}
 		}
+		done = append(done, c)
 	}
-	return e.group.Flush(ctx)
+	if err := e.group.Flush(ctx); err != nil {
+		return nil, err
+	}
+	return done, nil
 }
 
 // mendLabel writes a label of this run to the label zone of a device that holds none.
@@ -252,18 +264,21 @@ func (s *scrubSpace) Mend(ctx context.Context, fs []scrub.Finding) error {
 	}
 	fixed := map[uint32]bool{}
 	for slot := range whole {
-		fixed[slot] = e.mendGroup(ctx, slot) == nil
+		if fixed[slot] = e.mendGroup(ctx, slot) == nil; fixed[slot] {
+			e.count.mended.Add(uint64(len(due[slot])) + 1)
+		}
 	}
 	for slot, cs := range due {
 		if !fixed[slot] {
-			fixed[slot] = e.mend(ctx, slot, cs) == nil
+			done, err := e.mend(ctx, slot, cs)
+			fixed[slot] = err == nil
+			e.count.mended.Add(uint64(len(done)))
 		}
 	}
 	for i := range fs {
 		f := &fs[i]
 		if slot, _ := e.split(extent.Addr(f.Address)); f.Mend && fixed[slot] && (!f.Super || whole[slot]) {
 			f.Outcome = scrub.Repaired
-			e.count.mended.Add(1)
 			if f.Super {
 				e.cond.clear("CORRUPTION", f.Object)
 			}

@@ -66,6 +66,18 @@ func (e *Engine) findSpares(groups []store.BlockGroup) error {
 	return nil
 }
 
+// haveSpares reports whether a device has two zones or more that no block group has.
+func (e *Engine) haveSpares() bool {
+	e.members.Lock()
+	defer e.members.Unlock()
+	for _, zones := range e.members.spare {
+		if len(zones) > 1 {
+			return true
+		}
+	}
+	return false
+}
+
 // sparesOf returns the sequential zones of a device that a block group could lie on.
 func sparesOf(dev zone.Device) (out []int, err error) {
 	a, b, err := label.Zones(dev.Geometry())
@@ -165,9 +177,10 @@ func (e *Engine) renewable(slot uint32) bool {
 	}
 	e.members.Lock()
 	defer e.members.Unlock()
+	old := e.dev.Places(int(slot))
 	next, better := e.betterLocked(slot)
-	e.members.giveBackLocked(next, e.dev.Places(int(slot)))
-	return better
+	e.members.giveBackLocked(next, old)
+	return better && (len(old) > 0 || len(next) == e.copies)
 }
 
 // renewPlaces gives a slot in which nothing lives, and which is about to be reset, better places if there

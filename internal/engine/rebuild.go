@@ -81,27 +81,122 @@ func (e *Engine) rebuildRun() {
 	}
 }
 
-// rebuildPass goes over all block groups once. left are those that were not as they should be and can be;
-// worked: something got better.
+// rebuildPass goes over all block groups, first over those in which nothing lives: what is moved goes there.
+// left are those that were not as they should be and can be; worked: something got better.
 func (e *Engine) rebuildPass() (left int, worked bool, stuck error) {
-	for slot := uint32(0); int(slot) < e.slots(); slot++ {
-		if e.stopped() {
-			return left, false, nil
+	worked = e.mergeHalves() > 0
+	for _, empty := range []bool{true, false} {
+		for slot := uint32(0); int(slot) < e.slots(); slot++ {
+			if e.stopped() {
+				return left, false, nil
+			}
+			bg, _ := e.al.BlockGroup(slot)
+			if (bg.State == alloc.Empty || bg.Capacity == 0) != empty || !e.curable(slot) {
+				continue
+			}
+			left++
+			done, err := e.cure(slot)
+			worked = worked || done
+			if err != nil && stuck == nil {
+				stuck = err
+			}
 		}
-		if !e.curable(slot) {
-			continue
-		}
-		left++
-		done, err := e.cure(slot)
-		worked = worked || done
-		if err != nil && stuck == nil {
-			stuck = err
+		if empty && e.lacking() {
+			// What lives has a copy at least; moved to where there is one only, it would lose those on
+			// devices that may come back.
+			return 0, worked, stuck
 		}
 	}
 	if err := e.dismiss(); err != nil && stuck == nil {
 		stuck = err
 	}
 	return left, worked, stuck
+}
+
+// lacking reports whether an empty block group has fewer places in use than there are to be copies.
+func (e *Engine) lacking() bool {
+	for slot := range uint32(e.slots()) {
+		if bg, _ := e.al.BlockGroup(slot); bg.State == alloc.Empty && !bg.Conventional && e.incomplete(slot) {
+			return true
+		}
+	}
+	return false
+}
+
+// mergeHalves makes one whole block group of two empty ones that have one place in use each, on different
+// devices: when one of three devices is missing, what is left is as much as can be placed twice. It returns
+// how many.
+func (e *Engine) mergeHalves() (n int) {
+	if e.copies < 2 {
+		return 0
+	}
+	half := map[int]uint32{} // device -> a slot with its place in use there, held
+	defer func() {
+		for _, slot := range half {
+			e.al.ReleaseEmpty(slot)
+		}
+	}()
+	for slot := range uint32(e.slots()) {
+		bg, _ := e.al.BlockGroup(slot)
+		if bg.State != alloc.Empty || bg.Conventional || !e.incomplete(slot) || e.renewable(slot) {
+			continue
+		}
+		own, ok := e.onlyPlace(slot)
+		if !ok || !e.al.HoldEmpty(bg) {
+			continue
+		}
+		other, found := uint32(0), false
+		for device, s := range half {
+			if device != own.Device {
+				other, found = s, true
+				delete(half, device)
+				break
+			}
+		}
+		if !found {
+			if was, twice := half[own.Device]; twice {
+				e.al.ReleaseEmpty(was)
+			}
+			half[own.Device] = slot
+			continue
+		}
+		if e.merge(other, slot, own) {
+			n++
+		}
+		e.al.ReleaseEmpty(slot)
+		e.al.ReleaseEmpty(other)
+	}
+	return n
+}
+
+// onlyPlace returns the one place of a slot that is in use.
+func (e *Engine) onlyPlace(slot uint32) (place array.Place, ok bool) {
+	e.members.Lock()
+	defer e.members.Unlock()
+	for _, p := range e.dev.Places(int(slot)) {
+		if e.members.takesPlacesLocked(uint32(p.Device)) && !p.Stale {
+			place, ok = p, !ok
+		}
+	}
+	return place, ok
+}
+
+// merge gives the first slot the place that the second has, which then has none. Both are empty and held.
+func (e *Engine) merge(slot, from uint32, place array.Place) bool {
+	own, ok := e.onlyPlace(slot)
+	if !ok || !e.al.Resize(from, 0) {
+		return false // what was promised needs the room of both
+	}
+	e.dev.SetPlaces(int(from), nil)
+	e.note(from, bgRecord{places: e.placesOf(from), capacity: recordedCapacity(0)})
+	set := []array.Place{own, place}
+	e.al.Resize(slot, e.capacityOf(set))
+	e.dev.SetPlaces(int(slot), set)
+	e.note(slot, bgRecord{places: e.placesOf(slot), capacity: e.capacityOf(set)})
+	if err := e.dev.Reset(int(slot)); err != nil {
+		e.o.Logger.Warn("two block groups that were made one cannot be reset", "place", e.placeName(slot), "error", err)
+	}
+	return true
 }
 
 // curable reports whether emptying and resetting the slot would give it better places.
@@ -324,7 +419,7 @@ func (e *Engine) useSpares() {
 		}
 	}
 	e.members.Unlock()
-	if e.growSpares() > 0 {
+	if e.growSpares()+e.splitPairs() > 0 {
 		if err := e.group.Do(context.Background(), func(*store.Tx) error { return nil }); err != nil {
 			e.o.Logger.Warn("new block groups are not on record yet", "error", err)
 		}
@@ -346,14 +441,71 @@ func (e *Engine) growSpares() int {
 	if len(sets) == 0 {
 		return 0
 	}
-	e.dev.Grow(sets)
+	e.growBy(sets)
+	return len(sets)
+}
+
+// growBy makes a block group of each set, of zones that are empty.
+func (e *Engine) growBy(sets [][]array.Place) {
+	if _, err := e.dev.Grow(sets); err != nil {
+		e.o.Logger.Error("spare zones cannot be used", "error", err)
+		return
+	}
 	for _, set := range sets {
 		capacity := e.capacityOf(set)
 		slot := e.al.Grow(set[0].Zone, capacity)
 		e.note(slot, bgRecord{places: e.placesOf(slot), capacity: capacity})
 		e.al.ReleaseEmpty(slot)
 	}
-	return len(sets)
+}
+
+// splitPairs makes two block groups of an empty one and of two spare zones on a device that it has no place
+// on, as often as that can be: so with two copies one device more is of use. It returns how many came of it.
+func (e *Engine) splitPairs() (n int) {
+	for slot := uint32(0); e.copies == 2 && int(slot) < e.slots(); slot++ {
+		bg, _ := e.al.BlockGroup(slot)
+		old := e.dev.Places(int(slot))
+		if bg.State != alloc.Empty || bg.Conventional || len(old) != 2 || old[0].Device == old[1].Device || !e.al.HoldEmpty(bg) {
+			continue
+		}
+		s := &e.members
+		s.Lock()
+		x, ok := s.takeSpareLocked(old, false)
+		var y array.Place
+		if ok {
+			// The other one of the same device: the two old places are on different ones.
+			if left := s.spare[uint32(x.Device)]; len(left) > 0 {
+				y = array.Place{Device: x.Device, Zone: left[0]}
+				s.spare[uint32(x.Device)] = left[1:]
+			} else {
+				s.giveBackLocked([]array.Place{x}, nil)
+				ok = false
+			}
+		}
+		s.Unlock()
+		if !ok {
+			e.al.ReleaseEmpty(slot)
+			return n
+		}
+		if bad, err := e.emptySpares([]array.Place{x, y}, nil); err != nil {
+			e.o.Logger.Warn("a spare zone cannot be reset and is not used", "device", bad.Device, "zone", bad.Zone, "error", err)
+			s.Lock()
+			s.giveBackLocked([]array.Place{x, y}, []array.Place{bad})
+			s.Unlock()
+			e.al.ReleaseEmpty(slot)
+			continue
+		}
+		first, second := []array.Place{old[0], x}, []array.Place{old[1], y}
+		if size := e.capacityOf(first); size != bg.Capacity {
+			e.al.Resize(slot, size)
+		}
+		e.dev.SetPlaces(int(slot), first)
+		e.note(slot, bgRecord{places: e.placesOf(slot), capacity: e.capacityOf(first)})
+		e.growBy([][]array.Place{second})
+		e.al.ReleaseEmpty(slot)
+		n++
+	}
+	return n
 }
 
 // takeSet takes empty spare zones for one block group. ok is false if there are not enough any more; a

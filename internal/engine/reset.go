@@ -106,6 +106,9 @@ func (e *Engine) resetZone(bg alloc.BlockGroup) error {
 		return err
 	}
 	e.note(bg.Slot, bgRecord{generation: bg.Generation + 1, places: e.recordedPlaces(bg.Slot), capacity: recordedCapacity(capacity)})
+	if e.haveSpares() {
+		e.rebuild.kick.set()
+	}
 	return nil
 }
 
