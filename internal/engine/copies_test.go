@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/shingle-store/shingle/internal/scrub"
 	"github.com/shingle-store/shingle/internal/store"
 	"github.com/shingle-store/shingle/internal/zone"
+	"github.com/shingle-store/shingle/internal/zone/label"
 )
 
 // mortal is a memory device that can die, and come back.
@@ -239,7 +241,29 @@ func TestReadsRepair(t *testing.T) {
 	}
 }
 
-// TestScrubRepairs has blocks spoilt of every kind that there is, and one in both copies.
+// spot is a block on a device.
+type spot struct {
+	device, zone int
+	off          int64
+}
+
+// lastOfZone returns the number of the block of a file that lies last in a zone that is full.
+func lastOfZone(t testing.TB, e *Engine, name string) int64 {
+	n := int64(0)
+	for _, x := range pieces(t, e, name) {
+		slot, off := e.split(x.Addr)
+		if bg, _ := e.al.BlockGroup(slot); off+x.Blocks*extent.BlockSize == bg.Capacity {
+			return n + x.Blocks - 1
+		}
+		n += x.Blocks
+	}
+	t.Fatal("no zone ends with a block of " + name)
+	return 0
+}
+
+// TestScrubRepairs has blocks spoilt of every kind that there is: two in one group, one on its border, one in a
+// clone, one in a compressed frame, one in a label, one at the end of a zone, and one in both copies. All are
+// counted once a copy and named, all but the last are mended, and a second scrub finds none of those.
 func TestScrubRepairs(t *testing.T) {
 	for name, gs := range map[string][]zone.Geometry{
 		"two devices": {copyZNS, copyZNS},
@@ -250,49 +274,184 @@ func TestScrubRepairs(t *testing.T) {
 			zstd := extent.CodecZstd
 			b := newCopyBench(t, 2, Options{ScrubGroup: scrub.MinGroup}, gs...)
 			e := b.open()
-			raw, small := noise(1, 3<<20), text(2, 900_000)
+			raw, cloned, packed := noise(1, 3<<20), noise(3, 200_000), text(2, 900_000)
 			put(t, e, "raw", raw)
+			put(t, e, "cloned", cloned)
 			syncAll(t, e)
 			b.close()
 			b.opts.Compression = &zstd
 			e = b.open()
-			put(t, e, "packed", small)
-			if _, _, err := e.Clone(context.Background(), CloneRequest{Name: "raw", NewName: "clone"}); err != nil {
+			put(t, e, "packed", packed)
+			if _, _, err := e.Clone(context.Background(), CloneRequest{Name: "cloned", NewName: "clone"}); err != nil {
 				t.Fatal(err)
 			}
 			syncAll(t, e)
-			b.spoil("raw", 3, 0)
-			b.spoil("raw", 4, 0)
-			b.spoil("raw", 190, 1) // near the end of a zone
-			b.spoil("packed", 2, 1)
-			b.spoil("raw", 300, 0)
-			b.spoil("raw", 300, 1) // in both
-			want := uint64(7 - 1)
+			spoilt := map[spot]string{}
+			spoil := func(name string, i int64, copy int) {
+				device, z, off := b.spoil(name, i, copy)
+				spoilt[spot{device, z, off}] = name
+			}
+			spoil("raw", 3, 0)
+			spoil("raw", 4, 0)
+			spoil("raw", scrub.MinGroup/extent.BlockSize, 1)
+			spoil("raw", lastOfZone(t, e, "raw"), 0)
+			spoil("packed", 2, 1)
+			spoil("cloned", 7, 1)
+			spoil("raw", 300, 0)
+			spoil("raw", 300, 1)
+			a, _, err := label.Zones(b.devices[0].Geometry())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.devices[0].Corrupt(a, 100, 1); err != nil {
+				t.Fatal(err)
+			}
+			k := uint64(len(spoilt))
+			if k != 8 {
+				t.Fatalf("%d blocks are spoilt", k)
+			}
 			s := scrubAll(t, e, ScrubRequest{})
-			if s.Counters.CsumErrors != want || s.Counters.CorrectedErrors != want-2 || s.Counters.UncorrectableErrors != 2 {
-				t.Errorf("%+v", s.Counters)
+			if c := s.Counters; c.CsumErrors != k || c.SuperErrors != 1 || c.Errors() != k+1 || c.CorrectedErrors != k-2+1 || c.UncorrectableErrors != 2 {
+				t.Errorf("%+v", c)
 			}
-			lost := 0
 			for _, f := range allFindings(t, e) {
-				if f.Expected == f.Actual || f.Length == 0 || f.File == "" {
-					t.Errorf("%+v", f)
+				if f.Object != "" {
+					if f.Object != "devices/0/label" || f.Outcome != scrub.Repaired || f.Zone != uint32(a) {
+						t.Errorf("%+v", f)
+					}
+					continue
 				}
-				if f.Outcome == scrub.Uncorrectable {
-					lost++
+				at := spot{int(f.Device), int(f.Zone), f.ZoneOffset}
+				name, ok := spoilt[at]
+				delete(spoilt, at)
+				want, lost := scrub.Repaired, false
+				if lost = name == "raw" && f.Offset == 300*extent.BlockSize; lost {
+					want = scrub.Uncorrectable
+				}
+				if clone := name == "cloned" && f.File == "clone"; !ok || f.File != name && !clone || f.Expected == f.Actual || f.Length == 0 ||
+					f.Outcome != want || (name == "cloned") != (f.OtherReferences == 1) {
+					t.Errorf("%q: %+v", name, f)
 				}
 			}
-			if lost != 2 {
-				t.Errorf("%d findings are not mended: %+v", lost, allFindings(t, e))
+			if len(spoilt) > 0 {
+				t.Errorf("not found: %v", spoilt)
 			}
-			if s := scrubAll(t, e, ScrubRequest{}); s.Counters.CsumErrors != 2 || s.Counters.UncorrectableErrors != 2 {
-				t.Errorf("again: %+v", s.Counters)
+			if c := scrubAll(t, e, ScrubRequest{}).Counters; c.Errors() != 2 || c.UncorrectableErrors != 2 {
+				t.Errorf("again: %+v", c)
 			}
-			sameFile(t, e, "packed", small)
+			sameFile(t, e, "packed", packed)
+			sameFile(t, e, "cloned", cloned)
+			sameFile(t, e, "clone", cloned)
 			got, err := tryRead(e, "raw", 0, nil)
 			if !errdefs.Is(err, errdefs.Corruption) || string(got) != string(raw[:len(got)]) || len(got) < 299*extent.BlockSize {
 				t.Errorf("%d bytes, %v", len(got), err)
 			}
+			writeAt(t, e, "raw", 300*extent.BlockSize, raw[300*extent.BlockSize:301*extent.BlockSize])
+			syncAll(t, e)
+			sameFile(t, e, "raw", raw)
+			if c := scrubAll(t, e, ScrubRequest{}).Counters; c.Errors() != 0 {
+				t.Errorf("the third: %+v", c)
+			}
+			b.close()
+			b.wantClean()
 		})
+	}
+}
+
+// TestReadOnlyScrubMendsNothing also where there is a good copy.
+func TestReadOnlyScrubMendsNothing(t *testing.T) {
+	b := newCopyBench(t, 2, Options{}, copyZNS, copyZNS)
+	e := b.open()
+	data := noise(1, 1<<20)
+	put(t, e, "f", data)
+	syncAll(t, e)
+	b.spoil("f", 9, 1)
+	for range 2 {
+		c := scrubAll(t, e, ScrubRequest{ReadOnly: true}).Counters
+		if f := allFindings(t, e); c.CsumErrors != 1 || c.CorrectedErrors != 0 || len(f) != 1 || f[0].Outcome != scrub.NotRepairedReadOnly {
+			t.Errorf("%+v: %+v", c, f)
+		}
+	}
+	if c := e.Conditions(); len(c) != 0 { // no read fails
+		t.Errorf("%+v", c)
+	}
+	if c := scrubAll(t, e, ScrubRequest{Scope: ScrubScope{Device: "0"}}).Counters; c.Errors() != 0 || c.DataBytesScrubbed != 1<<20 {
+		t.Errorf("the other device: %+v", c)
+	}
+	if c := scrubAll(t, e, ScrubRequest{Scope: ScrubScope{Device: "1"}}).Counters; c.CorrectedErrors != 1 {
+		t.Errorf("the device: %+v", c)
+	}
+}
+
+// TestDeviceLostUnderLoad has a device die while clients write, sync and read: nobody's read fails, nobody's
+// sync does, and a new device gets all of it again while they go on.
+func TestDeviceLostUnderLoad(t *testing.T) {
+	b := newCopyBench(t, 2, Options{}, copyZNS, copyZNS)
+	e := b.open()
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	var rounds atomic.Int64
+	last := make([][]byte, 6)
+	for i := range last {
+		wg.Go(func() {
+			name := fmt.Sprintf("client%d", i)
+			for n := uint64(0); ; n++ {
+				data := noise(n*7+uint64(i), 50_000+int(n%13)*9_000)
+				_, err := tryPut(e, name, data)
+				if err == nil {
+					_, err = e.Sync(context.Background(), nil, nil)
+				}
+				if err != nil {
+					t.Errorf("%s: %v", name, err)
+					return
+				}
+				got, err := tryRead(e, name, 0, nil)
+				if err != nil || string(got) != string(data) {
+					t.Errorf("%s: %d bytes, %v", name, len(got), err)
+					return
+				}
+				last[i] = data
+				rounds.Add(1)
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		})
+	}
+	more := func(n int64) {
+		t.Helper()
+		until := rounds.Load() + n
+		eventually(t, "the clients get on", func() bool { return rounds.Load() >= until || t.Failed() })
+	}
+	more(20)
+	b.devices[1].dead.Store(true)
+	more(60)
+	b.devices = append(b.devices, newMortal(t, copyZNS))
+	b.added["new"] = b.devices[2]
+	if _, err := e.ReplaceDevice(context.Background(), 1, "new", false); err != nil {
+		t.Error(err)
+	}
+	more(60)
+	eventually(t, "the dead device has left", func() bool {
+		infos, _, err := e.Devices()
+		return err == nil && len(infos) == 2
+	})
+	close(stop)
+	wg.Wait()
+	b.whole()
+	if c := scrubAll(t, e, ScrubRequest{}).Counters; c.Errors() != 0 {
+		t.Errorf("%+v", c)
+	}
+	checkQuiet(t, e)
+	b.close()
+	b.given = []int{0, 2}
+	b.wantClean()
+	b.given = []int{2}
+	e = b.open()
+	for i, data := range last {
+		sameFile(t, e, fmt.Sprintf("client%d", i), data)
 	}
 }
 

@@ -294,6 +294,9 @@ func (e *Engine) admit(ctx context.Context, path string, force bool, replaces *u
 	if err := e.writeLabel(m, number+1); err != nil {
 		return nil, err
 	}
+	if err := label.Mend(dev, e.labelOf(number, number+1, dev)); err != nil { // the other label zone has none
+		return nil, errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, op, path, err)
+	}
 	if m.rec.LabelGeneration == 0 {
 		return nil, errdefs.New(errdefs.Device, errdefs.ReasonDeviceIO, op, path, path+" takes no label")
 	}

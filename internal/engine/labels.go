@@ -41,11 +41,8 @@ func (e *Engine) beginRun(members []*member, maps *bitmaps) error {
 // writeLabel writes the label of this run to a device and notes in its record which labels it has. above is
 // greater than every device number. A device that cannot take it keeps the one that it has.
 func (e *Engine) writeLabel(m *member, above uint32) error {
-	g := m.dev.Geometry()
 	failed := e.labelZoneFailed(m.rec.Number, m.dev)
-	err := label.Write(m.dev, label.Label{
-		Store: e.uuid, Device: m.rec.Number, Devices: above, Generation: e.starts, ZoneSize: g.ZoneSize, Zones: g.Zones, Dialect: g.Dialect,
-	})
+	err := label.Write(m.dev, e.labelOf(m.rec.Number, above, m.dev))
 	switch {
 	case err == nil:
 		m.rec.LabelGeneration = e.starts
@@ -67,6 +64,14 @@ func (e *Engine) writeLabel(m *member, above uint32) error {
 		return err
 	}
 	return nil
+}
+
+// labelOf is the label of this run for a device.
+func (e *Engine) labelOf(number, above uint32, dev zone.Device) label.Label {
+	g := dev.Geometry()
+	return label.Label{
+		Store: e.uuid, Device: number, Devices: above, Generation: e.starts, ZoneSize: g.ZoneSize, Zones: g.Zones, Dialect: g.Dialect,
+	}
 }
 
 // labelZoneFailed reports whether a label zone of a device takes no writes any more, and names it.

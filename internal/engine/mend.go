@@ -239,10 +239,7 @@ func (e *Engine) mendLabel(number uint32, dev zone.Device) error {
 	for _, m := range e.dev.Members() {
 		above = max(above, uint32(m.Number)+1)
 	}
-	g := dev.Geometry()
-	return label.Mend(dev, label.Label{
-		Store: e.uuid, Device: number, Devices: above, Generation: e.starts, ZoneSize: g.ZoneSize, Zones: g.Zones, Dialect: g.Dialect,
-	})
+	return label.Mend(dev, e.labelOf(number, above, dev))
 }
 
 // Mend implements scrub.Space.
