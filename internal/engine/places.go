@@ -269,7 +269,7 @@ func (e *Engine) recordedPlaces(slot uint32) []store.Place {
 // placesChanged notes what the array has found to be stale. It is called before the append, or the flush,
 // that the place has missed is answered, so the record is in the transaction that stores what was
 // appended, or in an earlier one.
-func (e *Engine) placesChanged(slot int, _ []array.Place) {
+func (e *Engine) placesChanged(slot int) {
 	e.note(uint32(slot), bgRecord{places: e.placesOf(uint32(slot))})
 	e.rebuild.kick.set()
 }

@@ -95,6 +95,9 @@ func (e *Engine) rebuildPass() (left int, worked bool, stuck error) {
 				continue
 			}
 			left++
+			if !empty && e.halved() {
+				return left, worked, stuck
+			}
 			done, err := e.cure(slot)
 			worked = worked || done
 			if err != nil && stuck == nil {
@@ -102,15 +105,22 @@ func (e *Engine) rebuildPass() (left int, worked bool, stuck error) {
 			}
 		}
 		if empty && e.lacking() {
-			// What lives has a copy at least; moved to where there is one only, it would lose those on
-			// devices that may come back.
-			return 0, worked, stuck
+			return 0, worked, stuck // see halved
 		}
 	}
 	if err := e.dismiss(); err != nil && stuck == nil {
 		stuck = err
 	}
 	return left, worked, stuck
+}
+
+// halved lets the resets that are due end, and reports whether there is an empty block group with fewer places
+// in use than there are to be copies. What lives has a copy at least; moved to where there is one only, it
+// would lose those on devices that may come back.
+func (e *Engine) halved() bool {
+	e.awaitResets()
+	e.mergeHalves()
+	return e.lacking()
 }
 
 // lacking reports whether an empty block group has fewer places in use than there are to be copies.

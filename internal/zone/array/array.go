@@ -34,7 +34,7 @@ type Array struct {
 	lost    error // a member left with the last copy of something: the next Flush answers it
 	closed  bool
 	onFail  func(number int, err error)
-	onStale func(zone int, places []Place)
+	onStale func(zone int)
 }
 
 var _ zone.Discarder = (*Array)(nil)

@@ -35,6 +35,7 @@ type member struct {
 	dev    zone.Device // nil: missing
 	geo    zone.Geometry
 
+	named    atomic.Bool   // there are others: errors say which
 	reads    atomic.Int64  // under way
 	out      atomic.Bool   // taken out; set with Array.mu held, never cleared
 	flushing chan struct{} // holds a token while the device flushes
@@ -90,6 +91,9 @@ func (a *Array) addLocked(op string, n Member) error {
 	}
 	a.members = append(a.members, m)
 	slices.SortFunc(a.members, func(x, y *member) int { return cmp.Compare(x.number, y.number) })
+	for _, o := range a.members {
+		o.named.Store(len(a.members) > 1)
+	}
 	return nil
 }
 
@@ -265,5 +269,10 @@ func (a *Array) Close() error {
 	return first
 }
 
-// name says which device an error is of; its kind and cause stay.
-func (m *member) name(err error) error { return fmt.Errorf("device %d: %w", m.number, err) }
+// name says which device an error is of, if there are several; its kind and cause stay.
+func (m *member) name(err error) error {
+	if !m.named.Load() {
+		return err
+	}
+	return fmt.Errorf("device %d: %w", m.number, err)
+}

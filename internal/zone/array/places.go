@@ -12,7 +12,11 @@ func (a *Array) Places(z int) []Place {
 	if z < 0 || z >= len(a.sets) {
 		return nil
 	}
-	return a.sets[z].copyLocked()
+	out := make([]Place, len(a.sets[z].places))
+	for i, p := range a.sets[z].places {
+		out[i] = p.Place
+	}
+	return out
 }
 
 // SetPlaces gives a zone that exists other places, while nothing of it is wanted and no call changes
@@ -113,27 +117,18 @@ func (s *set) copiesLocked() (n int) {
 }
 
 // tookLocked records that the set changed on the places of done, and on no others: a place of a
-// member that is not there, or left meanwhile, no longer holds what the set holds. changed: one has become
-// Stale.
+// member that is not there, or left meanwhile, no longer holds what the set holds. changed: one has
+// become Stale.
 func (s *set) tookLocked(done []target) (changed bool) {
 	for i := range s.places {
 		p := &s.places[i]
 		at := slices.IndexFunc(done, func(t target) bool { return t.Device == p.Device && t.Zone == p.Zone })
-		if at < 0 || !p.present() {
+		if at < 0 {
 			changed = changed || !p.Stale
 			p.Stale = true
 			continue
 		}
-		p.touched = p.m.flushes
+		p.touched = done[at].flushes
 	}
 	return changed
-}
-
-// copyLocked returns a copy of the places.
-func (s *set) copyLocked() []Place {
-	out := make([]Place, len(s.places))
-	for i, p := range s.places {
-		out[i] = p.Place
-	}
-	return out
 }

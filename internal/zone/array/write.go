@@ -1,95 +1,44 @@
 package array
 
 import (
-	"errors"
 	"fmt"
 
+	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
 	"github.com/shingle-store/shingle/internal/zone"
 )
 
-// Append implements zone.Device. To a set of several places it is a write at the write pointer of each, one
-// after the other append of the set. After an error with several places nothing is appended there any more
-// until Finish or Reset.
-func (a *Array) Append(z int, bufs [][]byte) (off int64, err error) {
-	return a.append("zone.Append", z, zone.TotalLen(bufs), func(target) [][]byte { return bufs })
+// atWP stands for the offset of an append.
+const atWP = -1
+
+// Append implements zone.Device: AppendEach of the same bytes.
+func (a *Array) Append(z int, bufs [][]byte) (int64, error) {
+	return a.AppendEach(z, func(int, Place) [][]byte { return bufs })
 }
 
-// AppendEach is Append of what bufs says for each place, of one length for all: zone headers differ by
-// copy. bufs is called once for each place that is there, maybe at the same time.
+// AppendEach appends at the write pointer of each place that is not Stale what bufs says for it: as
+// many bytes for each, so that they can differ where copies do (zone headers). bufs is called once a
+// place, with its index in Places, before anything is written; what it returns is the caller's again
+// when AppendEach returns. The answer is the offset, which is the same on all.
+//
+// Success means that every place took the bytes or is Stale from now on. A refusal (too large, no
+// room, too many zones) that is the same on every place changes nothing. After any other error the
+// set is torn: it is refused with ErrMedia until Finish or Reset, unless one place only is left.
 func (a *Array) AppendEach(z int, bufs func(copy int, p Place) [][]byte) (off int64, err error) {
-	return a.append("zone.Append", z, -1, func(t target) [][]byte { return bufs(t.copy, t.Place) })
-}
-
-func (a *Array) append(op string, z int, n int64, bufs func(target) [][]byte) (off int64, err error) {
+	const op = "zone.Append"
 	s, only, err := a.set(op, z)
 	if err != nil {
 		return 0, err
 	}
 	if only.member != nil {
-		return only.dev.Append(only.Zone, bufs(only))
+		off, err = only.dev.Append(only.Zone, bufs(only.copy, only.Place))
+		return off, only.alone(op, z, err)
 	}
-	a.enter(s)
-	defer a.leave(s)
-	ts, err := a.writable(op, z, s)
-	if err != nil {
-		return 0, err
-	}
-	data := make([][][]byte, len(ts))
-	for i, t := range ts {
-		data[i] = bufs(t)
-		if n < 0 {
-			n = zone.TotalLen(data[i])
-		}
-	}
-	off = s.wp
-	limit, capacity := a.bounds(s)
-	switch {
-	case !ts[0].geo.IsSequential(ts[0].Zone):
-		return 0, refuse(op, z, zone.ErrConventional)
-	case n > 0 && n%extent.BlockSize == 0 && limit > 0 && n > limit:
-		return 0, refuse(op, z, zone.ErrAppendTooLarge)
-	case n > 0 && off+n > capacity:
-		// One place of more capacity than another takes no more than that one.
-		found, rerr := reports([][]target{ts})
-		if rerr == nil && found[0][0].Condition == zone.Full {
-			return 0, refuse(op, z, zone.ErrZoneFull)
-		}
-		return 0, refuse(op, z, zone.ErrBoundary)
-	}
-	errs := each(ts, func(i int, t target) error { return t.dev.Write(t.Zone, off, data[i]) })
-	if err := a.settle(s, z, ts, errs, off+n); err != nil {
-		return 0, err
-	}
-	return off, nil
+	return a.put(op, z, s, atWP, bufs)
 }
 
-// bounds are the append limit and the capacity that hold for a set.
-func (a *Array) bounds(s *set) (limit, capacity int64) {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	_, capacity = s.sizeLocked(&a.geo)
-	return a.geo.AppendLimit, capacity
-}
-
-// writable returns the places that take what is written to a set of which the caller has the turn.
-func (a *Array) writable(op string, z int, s *set) ([]target, error) {
-	if err := a.survey(s); err != nil {
-		return nil, err
-	}
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	ts := s.targetsLocked(false)
-	switch {
-	case len(ts) == 0:
-		return nil, refuse(op, z, zone.ErrZoneOffline)
-	case s.torn && len(ts) > 1:
-		return nil, refuse(op, z, fmt.Errorf("its copies may differ in length, so it must be finished or reset: %w", zone.ErrMedia))
-	}
-	return ts, nil
-}
-
-// Write implements zone.Device: to every place.
+// Write implements zone.Device. A set of several places takes it as it takes an append; the blocks
+// of a conventional one may differ between its places after an error.
 func (a *Array) Write(z int, off int64, bufs [][]byte) error {
 	const op = "zone.Write"
 	s, only, err := a.set(op, z)
@@ -97,269 +46,155 @@ func (a *Array) Write(z int, off int64, bufs [][]byte) error {
 		return err
 	}
 	if only.member != nil {
-		return only.dev.Write(only.Zone, off, bufs)
+		return only.alone(op, z, only.dev.Write(only.Zone, off, bufs))
 	}
-	a.mu.RLock()
-	ts := s.targetsLocked(false)
-	a.mu.RUnlock()
-	if len(ts) > 0 && !ts[0].geo.IsSequential(ts[0].Zone) {
-		errs := each(ts, func(_ int, t target) error { return t.dev.Write(t.Zone, off, bufs) })
-		return a.settle(s, z, ts, errs, -1)
-	}
-	a.enter(s)
-	defer a.leave(s)
-	if ts, err = a.writable(op, z, s); err != nil {
+	if off < 0 {
+		err := errdefs.Invalid(op, "off", fmt.Sprintf("offset %d is negative", off))
+		err.Object = object(z)
 		return err
 	}
-	errs := each(ts, func(_ int, t target) error { return t.dev.Write(t.Zone, off, bufs) })
-	return a.settle(s, z, ts, errs, off+zone.TotalLen(bufs))
+	_, err = a.put(op, z, s, off, func(int, Place) [][]byte { return bufs })
+	return err
 }
 
-// settle draws the conclusions from a write to all places of a set. It succeeds if every place took it, or
-// those that did not are of members that have been taken out; the places that are left out then are
-// Stale before it returns. wp is where the set's write pointer is then, and the caller has the turn; -1: it
-// has none.
-func (a *Array) settle(s *set, z int, ts []target, errs []error, wp int64) error {
-	pointer := wp >= 0
-	var done []target
-	var failed error
-	refused := 0
-	for i, t := range ts {
-		if errs[i] == nil {
-			done = append(done, t)
-			continue
-		}
-		if isRefusal(errs[i]) {
-			refused++
-		}
-		if !a.dead(t.member, errs[i]) && failed == nil {
-			failed = t.name(errs[i])
-		}
-	}
-	if len(done) == 0 && failed == nil {
-		for i, t := range ts { // the others were taken out while this one failed
-			failed = t.name(errs[i])
-		}
-	}
-	a.mu.Lock()
-	if failed != nil {
-		s.known = !pointer
-		s.torn = s.torn || pointer && len(ts) > 1 && refused < len(ts)
-		a.mu.Unlock()
-		return failed
-	}
-	if pointer {
-		s.wp = wp
-	}
-	changed := s.tookLocked(done)
-	places := s.copyLocked()
-	tell := a.onStale
-	a.mu.Unlock()
-	if changed && tell != nil {
-		tell(z, places)
+// alone is the outcome of a call that changed the only place of a set: a member that was taken out
+// meanwhile takes what it took with it.
+func (t target) alone(op string, z int, err error) error {
+	switch {
+	case err != nil:
+		return t.name(err)
+	case t.out.Load():
+		return refuse(op, z, zone.ErrZoneOffline)
 	}
 	return nil
 }
 
-// refusals are errors that say nothing about whether the device works.
-var refusals = []error{
-	zone.ErrUnalignedWrite, zone.ErrBoundary, zone.ErrZoneFull, zone.ErrZoneReadOnly, zone.ErrZoneOffline, zone.ErrTooManyActive,
-	zone.ErrTooManyOpen, zone.ErrInvalidTransition, zone.ErrInvalidRead, zone.ErrConventional, zone.ErrAppendTooLarge, zone.ErrNoDiscard,
-}
-
-func isRefusal(err error) bool {
-	for _, r := range refusals {
-		if errors.Is(err, r) {
-			return true
-		}
-	}
-	return false
-}
-
-// Open implements zone.Device.
-func (a *Array) Open(z int) error {
-	return a.command("zone.Open", z, zone.Device.Open, zone.ExplicitOpen)
-}
-
-// CloseZone implements zone.Device.
-func (a *Array) CloseZone(z int) error {
-	return a.command("zone.CloseZone", z, zone.Device.CloseZone, zone.Closed)
-}
-
-// Finish implements zone.Device. Of several places those that are full already are left alone; afterwards the
-// set is not Torn.
-func (a *Array) Finish(z int) error {
-	return a.command("zone.Finish", z, zone.Device.Finish, zone.Full)
-}
-
-// command gives a command to every place that is not in the condition that it leads to; to all if all are.
-func (a *Array) command(op string, z int, do func(zone.Device, int) error, leadsTo zone.Condition) error {
-	s, only, err := a.set(op, z)
-	if err != nil {
-		return err
-	}
-	if only.member != nil {
-		return do(only.dev, only.Zone)
-	}
+// put writes to all places of the set that are not Stale.
+func (a *Array) put(op string, z int, s *set, off int64, bufs func(int, Place) [][]byte) (int64, error) {
+	var gone news
+	defer a.tell(&gone)
 	a.enter(s)
 	defer a.leave(s)
-	a.mu.RLock()
-	ts := s.targetsLocked(false)
-	a.mu.RUnlock()
-	if len(ts) == 0 {
-		return refuse(op, z, zone.ErrZoneOffline)
+	w := write{op: op, zone: z, set: s, off: off}
+	if err := a.aim(&w, &gone); err != nil {
+		return 0, err
 	}
-	due, err := without(ts, leadsTo)
-	if err != nil {
-		return err
-	}
-	errs := each(due, func(_ int, t target) error { return do(t.dev, t.Zone) })
-	var failed error
-	for i, t := range due {
-		if errs[i] != nil && !a.dead(t.member, errs[i]) && failed == nil {
-			failed = t.name(errs[i])
+	vecs := make([][][]byte, len(w.ts))
+	for i, t := range w.ts {
+		vecs[i] = bufs(t.copy, t.Place)
+		n := zone.TotalLen(vecs[i])
+		if i > 0 && n != w.n {
+			err := errdefs.Invalid(op, "bufs", fmt.Sprintf("copies of %d and of %d bytes", w.n, n))
+			err.Object = object(z)
+			return 0, err
 		}
+		w.n = n
 	}
+	if err := a.check(&w); err != nil {
+		return 0, err
+	}
+	errs := each(w.ts, func(i int, t target) error {
+		if err := t.dev.Write(t.Zone, w.off, vecs[i]); err != nil {
+			return err
+		}
+		if w.sequential && w.off+w.n == w.capacity && w.capacity < t.geo.CapacityOf(t.Zone) {
+			return t.dev.Finish(t.Zone) // the set is full, so it may hold no slot here either
+		}
+		return nil
+	})
+	took, moved, failed := a.settle(op, z, w.ts, errs, &gone)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s.known = false
-	if failed == nil && leadsTo == zone.Full {
-		s.torn = false
+	switch {
+	case failed == nil:
+		s.wp = w.off + w.n
+		if s.tookLocked(took) {
+			gone.stale = append(gone.stale, z)
+		}
+	case w.sequential && (moved || len(took) > 0):
+		s.torn, s.known = true, false
 	}
-	return failed
+	return w.off, failed
 }
 
-// without leaves out the targets whose zones are in a condition, unless all are.
-func without(ts []target, c zone.Condition) ([]target, error) {
-	found, err := reports([][]target{ts})
-	if err != nil {
-		return nil, err
-	}
-	var due []target
-	for i, t := range ts {
-		if found[0][i].Condition != c {
-			due = append(due, t)
-		}
-	}
-	if len(due) == 0 {
-		return ts, nil
-	}
-	return due, nil
+// write is a write of a set of several places. It is where the caller has the set's turn.
+type write struct {
+	op         string
+	zone       int
+	set        *set
+	ts         []target // at least one
+	sequential bool
+	capacity   int64 // of the set
+	off        int64
+	n          int64
 }
 
-// Reset implements zone.Device: of every place on a member that is there. None of those is Stale afterwards,
-// and the others are; the set is not Torn.
-func (a *Array) Reset(z int) error {
-	const op = "zone.Reset"
-	s, only, err := a.set(op, z)
-	if err != nil {
-		return err
-	}
-	if only.member != nil {
-		return only.dev.Reset(only.Zone)
-	}
-	a.enter(s)
-	defer a.leave(s)
-	a.mu.RLock()
-	ts := s.targetsLocked(true)
-	a.mu.RUnlock()
-	if len(ts) == 0 {
-		return refuse(op, z, zone.ErrZoneOffline)
-	}
-	due, err := without(ts, zone.Empty)
-	if err != nil {
-		return err
-	}
-	errs := each(due, func(_ int, t target) error { return t.dev.Reset(t.Zone) })
-	var failed error
-	for i, t := range due {
-		if errs[i] != nil && !a.dead(t.member, errs[i]) && failed == nil {
-			failed = t.name(errs[i])
+// aim finds the places that a write goes to, and for an append the offset. A member whose report
+// fails is probed as after a failed write.
+func (a *Array) aim(w *write, gone *news) error {
+	for {
+		a.mu.RLock()
+		w.ts = w.set.targetsLocked(false)
+		_, w.capacity = w.set.sizeLocked(&a.geo)
+		a.mu.RUnlock()
+		if len(w.ts) == 0 {
+			return refuse(w.op, w.zone, zone.ErrZoneOffline)
 		}
-	}
-	a.mu.Lock()
-	s.known = false
-	if failed != nil {
-		s.torn = true
-		a.mu.Unlock()
-		return failed
-	}
-	var done []target
-	for _, t := range ts {
-		if !t.out.Load() {
-			done = append(done, t)
+		w.sequential = w.ts[0].geo.IsSequential(w.ts[0].Zone)
+		if !w.sequential {
+			return nil
 		}
-	}
-	before := s.copyLocked()
-	for i := range s.places {
-		if s.places[i].present() {
-			s.places[i].Stale = false
-		}
-	}
-	s.tookLocked(done)
-	s.torn = false
-	places := s.copyLocked()
-	tell := a.onStale
-	a.mu.Unlock()
-	if len(done) == 0 {
-		return refuse(op, z, zone.ErrZoneOffline)
-	}
-	for i := range places {
-		if tell != nil && places[i].Stale && !before[i].Stale {
-			tell(z, places)
+		bad, err := a.survey(w.set, w.ts)
+		if err == nil {
 			break
 		}
+		a.suspect(bad, err, gone)
+		if !bad.out.Load() {
+			return bad.name(err)
+		}
+	}
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if w.set.torn && len(w.ts) > 1 {
+		return &errdefs.Error{
+			Kind: errdefs.Device, Reason: errdefs.ReasonDeviceIO, Op: w.op, Object: object(w.zone), Err: zone.ErrMedia,
+			Msg: "a write failed on one copy, and the copies may differ in length: the zone takes no more until it is finished or reset",
+		}
+	}
+	if w.off == atWP {
+		w.off = w.set.wp
 	}
 	return nil
 }
 
-// CanDiscard reports whether a member that is there can be told of what is not wanted any more.
-func (a *Array) CanDiscard() bool {
+// check refuses what one place alone could not know to refuse; the rest is left to the members.
+func (a *Array) check(w *write) error {
+	if w.n <= 0 || w.n%extent.BlockSize != 0 {
+		if w.off == atWP { // of a conventional set: no offset to be wrong about
+			w.off = 0
+		}
+		return nil
+	}
 	a.mu.RLock()
-	defer a.mu.RUnlock()
-	for _, m := range a.presentLocked() {
-		if _, ok := m.dev.(zone.Discarder); ok {
+	limit := a.geo.AppendLimit
+	a.mu.RUnlock()
+	switch {
+	case w.op == "zone.Append" && !w.sequential:
+		return refuse(w.op, w.zone, zone.ErrConventional)
+	case w.op == "zone.Append" && limit > 0 && w.n > limit:
+		return refuse(w.op, w.zone, zone.ErrAppendTooLarge)
+	case w.off+w.n > w.capacity && w.off < w.capacity && w.uneven():
+		return refuse(w.op, w.zone, zone.ErrBoundary)
+	}
+	return nil
+}
+
+// uneven reports whether a place could hold more than the set.
+func (w *write) uneven() bool {
+	for _, t := range w.ts {
+		if t.geo.CapacityOf(t.Zone) > w.capacity {
 			return true
 		}
 	}
 	return false
-}
-
-// Discard implements zone.Discarder: on every place.
-func (a *Array) Discard(z int, ranges []extent.Range) error {
-	return a.discarding("zone.Discard", z, func(d zone.Discarder, z int) error { return d.Discard(z, ranges) })
-}
-
-// Release implements zone.Discarder: on every place.
-func (a *Array) Release(z int) error {
-	return a.discarding("zone.Release", z, zone.Discarder.Release)
-}
-
-func (a *Array) discarding(op string, z int, do func(zone.Discarder, int) error) error {
-	s, only, err := a.set(op, z)
-	if err != nil {
-		return err
-	}
-	a.mu.RLock()
-	ts := s.targetsLocked(false)
-	a.mu.RUnlock()
-	if only.member != nil {
-		ts = []target{only}
-	}
-	if len(ts) == 0 {
-		return refuse(op, z, zone.ErrZoneOffline)
-	}
-	var failed error
-	for i, err := range each(ts, func(_ int, t target) error {
-		d, ok := t.dev.(zone.Discarder)
-		if !ok {
-			return refuse(op, z, zone.ErrNoDiscard)
-		}
-		return do(d, t.Zone)
-	}) {
-		if err != nil && failed == nil {
-			failed = ts[i].name(err)
-		}
-	}
-	return failed
 }
