@@ -96,7 +96,16 @@ func (a *app) serve(c config.Config, signals <-chan os.Signal) (err error) {
 	}
 	defer f.close()
 	s.server = server.New(nil, o)
-	s.grpc = server.NewGRPC(o)
+	var extra []grpc.ServerOption
+	if c.OTLPEndpoint != "" {
+		t, err := newTracing(c.OTLPEndpoint, version, s.log)
+		if err != nil {
+			return fmt.Errorf("no traces can be sent to %s, choose another --otlp-endpoint: %w", c.OTLPEndpoint, err)
+		}
+		defer t.close()
+		extra = append(extra, t.option())
+	}
+	s.grpc = server.NewGRPC(o, extra...)
 	s.server.Register(s.grpc)
 	go func() { s.failed <- s.grpc.Serve(limited) }()
 	defer s.grpc.Stop()

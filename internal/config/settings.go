@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,6 +31,7 @@ type Config struct {
 	ReclaimThreshold, ReclaimPace int
 	DrainTimeout                  time.Duration
 	MaxConnections, MaxCalls      int
+	OTLPEndpoint                  string // http://host:port or https://host:port, "": off
 	LogLevel                      slog.Level
 }
 
@@ -93,6 +95,8 @@ var settings = []Setting{
 		set: func(c *Config, s string) error { return count(&c.MaxConnections, s) }},
 	{Name: "max-calls", Default: "4096", Usage: "most calls under way at a time, of all clients; more are refused as UNAVAILABLE",
 		set: func(c *Config, s string) error { return count(&c.MaxCalls, s) }},
+	{Name: "otlp-endpoint", Usage: "OpenTelemetry collector that gets a span of each call, over gRPC: http://host:port or, encrypted, https://host:port (default off)",
+		set: func(c *Config, s string) error { return endpoint(&c.OTLPEndpoint, s) }},
 	{Name: "log-level", Default: "info", Usage: "debug, info, warn or error",
 		set: func(c *Config, s string) error { return level(&c.LogLevel, s) }},
 }
@@ -202,6 +206,15 @@ func address(to *string, s string) error {
 	}
 	if _, err := strconv.ParseUint(s[at+1:], 10, 16); err != nil {
 		return fmt.Errorf("%q has no port of 0 to 65535: give host:port, such as 127.0.0.1:7411", s)
+	}
+	*to = s
+	return nil
+}
+
+func endpoint(to *string, s string) error {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
+		return fmt.Errorf("%q is no collector: give http://host:port or https://host:port, such as http://127.0.0.1:4317", s)
 	}
 	*to = s
 	return nil

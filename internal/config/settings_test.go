@@ -69,6 +69,8 @@ func TestEverySettingCanBeSet(t *testing.T) {
 		{"drain-timeout", "0", Config{}},
 		{"max-connections", "1", Config{MaxConnections: 1}},
 		{"max-calls", "100000", Config{MaxCalls: 100000}},
+		{"otlp-endpoint", "http://[::1]:4317", Config{OTLPEndpoint: "http://[::1]:4317"}},
+		{"otlp-endpoint", "https://otel.example:443", Config{OTLPEndpoint: "https://otel.example:443"}},
 		{"log-level", "debug", Config{LogLevel: slog.LevelDebug}},
 		{"log-level", "warn", Config{LogLevel: slog.LevelWarn}},
 		{"log-level", "error", Config{LogLevel: slog.LevelError}},
@@ -149,6 +151,9 @@ func TestWrongValuesSayWhoAndWhat(t *testing.T) {
 		{"reclaim-pace", "101", `"101" is no percentage`},
 		{"reclaim-pace", "50%", `"50%" is no percentage`},
 		{"drain-timeout", "-1s", "-1s is too short"},
+		{"otlp-endpoint", "127.0.0.1:4317", `"127.0.0.1:4317" is no collector: give http://host:port or https://host:port`},
+		{"otlp-endpoint", "http://collector", "is no collector"},
+		{"otlp-endpoint", "http://collector:4317/v1/traces", "is no collector"},
 		{"log-level", "INFO", `"INFO" is no level: give debug, info, warn or error`},
 	} {
 		in := Settings(c.name)
