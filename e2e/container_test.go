@@ -1,10 +1,8 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,14 +21,15 @@ const (
 // containers is a container runtime with what makes it work on this machine, and the image that
 // was built with it.
 type containers struct {
-	t       *testing.T
 	program []string // and its flags before the verb
 	run     []string // flags of run
 	image   string
 }
 
-// findContainers returns the first runtime that builds the image and runs it, or skips t with
-// what each said.
+// findContainers returns the first runtime that builds the image and runs it, or what each said.
+//
+// The image is deploy/Dockerfile's, with the programs of this run in place of its first stage,
+// which would fetch a toolchain.
 //
 // Tried are podman as it is configured, podman with runc (which runs where crun wants a cgroup
 // tree it may not have), podman with plain copies for storage (where there is no overlay), and
@@ -39,15 +38,18 @@ type containers struct {
 //   - --ulimit within this process's own hard limits: podman asks for more by default, which is
 //     refused where CAP_SYS_RESOURCE is held back;
 //   - --cgroups=disabled, where no cgroup can be made.
-func findContainers(t *testing.T) *containers {
+func findContainers(t *testing.T) (*containers, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), runtimeSearch)
 	defer cancel()
-	files := t.TempDir()
-	program, err := os.ReadFile(programs.engine)
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(files, "engine"), program, 0o755))
-	must(t, os.WriteFile(filepath.Join(files, "Dockerfile"), []byte("FROM scratch\nCOPY engine /engine\nENTRYPOINT [\"/engine\"]\n"), 0o600))
+	built := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(built, "out", "bin"), 0o755))
+	must(t, os.MkdirAll(filepath.Join(built, "out", "data"), 0o755))
+	for _, name := range []string{programs.engine, programs.client} {
+		program, err := os.ReadFile(name)
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(built, "out", "bin", filepath.Base(name)), program, 0o755))
+	}
 
 	own := t.TempDir()
 	limits := hardLimits()
@@ -58,7 +60,7 @@ func findContainers(t *testing.T) *containers {
 		{"podman", "--root", filepath.Join(own, "root"), "--runroot", filepath.Join(own, "run"), "--storage-driver", "vfs"},
 		{"docker"},
 	} {
-		c := &containers{t: t, program: program, image: fmt.Sprintf("shingle-e2e-%d", os.Getpid())}
+		c := &containers{program: program, image: fmt.Sprintf("shingle-e2e-%d", os.Getpid())}
 		because := func(out string, err error) {
 			if !slices.Contains(why, reason(program[0], out, err)) {
 				why = append(why, reason(program[0], out, err))
@@ -72,11 +74,11 @@ func findContainers(t *testing.T) *containers {
 			because(out, err)
 			continue
 		}
-		if out, err := c.try(ctx, "build", "-t", c.image, files); err != nil {
+		if out, err := c.try(ctx, "build", "--build-context", "build="+built, "-t", c.image, "-f", "../deploy/Dockerfile", built); err != nil {
 			because(out, err)
 			continue
 		}
-		t.Cleanup(func() { c.remove("rmi", "-f", c.image) })
+		t.Cleanup(func() { c.remove(t, "rmi", "-f", c.image) })
 		for i, run := range [][]string{
 			{},
 			limits,
@@ -88,15 +90,14 @@ func findContainers(t *testing.T) *containers {
 			out, err := c.try(ctx, slices.Concat(c.run, []string{"--rm", c.image, "version"})...)
 			if err == nil && strings.HasPrefix(out, "shingle engine ") {
 				t.Logf("with %s %s", strings.Join(c.program, " "), strings.Join(c.run, " "))
-				return c
+				return c, ""
 			}
 			if i == 0 { // what it says of the image as it comes tells most
 				because(out, err)
 			}
 		}
 	}
-	leaveOut(t, "no container runtime works here: %s", strings.Join(why, "; "))
-	return nil
+	return nil, strings.Join(why, "; ")
 }
 
 // reason is what a runtime said last, in one line.
@@ -151,71 +152,82 @@ func (c *containers) try(ctx context.Context, args ...string) (string, error) {
 }
 
 // do is try for what must work.
-func (c *containers) do(args ...string) {
-	c.t.Helper()
-	if out, err := c.try(c.t.Context(), args...); err != nil {
-		c.t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+func (c *containers) do(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := c.try(t.Context(), args...)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
 	}
+	return out
 }
 
 // remove is try at the end of a test, when its context is over.
-func (c *containers) remove(args ...string) {
+func (c *containers) remove(t *testing.T, args ...string) {
 	if out, err := c.try(context.Background(), args...); err != nil {
-		c.t.Errorf("%s: %v\n%s", strings.Join(args, " "), err, out)
+		t.Errorf("%s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 }
 
-// TestContainer runs the engine alone in an image made from nothing, its data on a volume. What
-// was synced is there after a kill -9 of the container, and after an orderly stop.
+// contained is a store on a volume and the container that serves it.
+type contained struct {
+	*store
+	c        *containers
+	t        *testing.T
+	name     string
+	hardened []string // flags of run, for every container of the image
+}
+
+// contain starts the image with an empty volume, as deploy/compose.yaml does: its root cannot be
+// written to, and it has no capabilities. flags are more flags of run.
+func (c *containers) contain(t *testing.T, flags []string, args ...string) *contained {
+	t.Helper()
+	p := &contained{store: newStore(t), c: c, t: t, name: fmt.Sprintf("%s-%s", c.image, strings.ToLower(filepath.Base(t.Name())))}
+	volume := p.name + "-data"
+	c.do(t, "volume", "create", volume)
+	t.Cleanup(func() { c.remove(t, "volume", "rm", volume) })
+	t.Cleanup(func() { c.remove(t, "rm", "-f", p.name) })
+	p.hardened = slices.Concat(c.run, []string{
+		"-v", volume + ":/data", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "-e", "SHINGLE_LISTEN=" + p.addr,
+	})
+	p.launch(c.command(context.Background(), slices.Concat(p.hardened, flags, []string{"--name", p.name, c.image}, args)...))
+	return p
+}
+
+// again starts the container again.
+func (p *contained) again() {
+	p.t.Helper()
+	p.launch(p.c.command(context.Background(), "start", "--attach", p.name))
+}
+
+// end stops the container in order.
+func (p *contained) end() {
+	p.t.Helper()
+	p.c.do(p.t, "stop", "-t", "60", p.name)
+	if err := p.exited(); err != nil {
+		p.t.Errorf("a stopped container: %v", err)
+	}
+}
+
+// process returns the id that the engine has on the host.
+func (p *contained) process() string {
+	p.t.Helper()
+	return strings.TrimSpace(p.c.do(p.t, "inspect", "--format", "{{.State.Pid}}", p.name))
+}
+
+// TestContainer runs the engine in the image that is shipped, made from nothing.
 func TestContainer(t *testing.T) {
-	c := findContainers(t)
-	s := newStore(t)
-	volume, name := c.image+"-data", c.image+"-engine"
-	c.do("volume", "create", volume)
-	t.Cleanup(func() { c.remove("volume", "rm", volume) })
-	mount := append(c.run, "-v", volume+":/data")
-
-	t.Cleanup(func() { c.remove("rm", "-f", name) })
-	s.launch(c.command(t.Context(), slices.Concat(mount,
-		[]string{"--name", name, c.image, "--data", "/data/store", "--listen", "127.0.0.1:0"})...))
-
-	big := make([]byte, 8<<20)
-	_, _ = rand.NewChaCha8([32]byte{1}).Read(big)
-	file := filepath.Join(t.TempDir(), "big")
-	must(t, os.WriteFile(file, big, 0o600))
-	s.client("put", "-q", file, "big")
-	put := s.clientCommand("put", "-q", "-", "hello")
-	put.Stdin = strings.NewReader("from outside")
-	if out, err := put.CombinedOutput(); err != nil {
-		t.Fatalf("put: %v: %s", err, out)
+	c, why := findContainers(t)
+	for _, part := range []struct {
+		name string
+		test func(*testing.T, *containers)
+	}{
+		{"Volume", containerVolume}, {"Drain", containerDrain}, {"Memory", containerMemory},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			if c == nil {
+				leaveOut(t, "no container runtime works here: %s", why)
+			}
+			part.test(t, c)
+		})
 	}
-
-	expect := func(after string) {
-		t.Helper()
-		if got := s.client("cat", "hello"); got != "from outside" {
-			t.Errorf("hello reads %q after %s", got, after)
-		}
-		if got := s.client("cat", "big"); !bytes.Equal([]byte(got), big) {
-			t.Errorf("big reads %d other bytes after %s", len(got), after)
-		}
-	}
-	again := func() { s.launch(c.command(t.Context(), "start", "--attach", name)) }
-
-	c.do("kill", "-s", "KILL", name)
-	if err := s.exited(); err == nil {
-		t.Error("a killed container exits with 0")
-	}
-	again()
-	expect("kill -9")
-
-	c.do("stop", "-t", "60", name)
-	if err := s.exited(); err != nil {
-		t.Errorf("a stopped container: %v", err)
-	}
-	again()
-	expect("a stop")
-	c.do("stop", "-t", "60", name)
-	must(t, s.exited())
-
-	c.do(slices.Concat(mount, []string{"--rm", c.image, "check", "--read-data", "--data", "/data/store"})...)
 }

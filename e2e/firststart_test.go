@@ -125,7 +125,7 @@ func TestVariablesAndAdmin(t *testing.T) {
 		t.Fatalf("where are the admin pages? %s", log)
 	}
 	admin, _, _ := strings.Cut(rest, `"`)
-	for path, want := range map[string]string{"/healthz": "SERVING", "/debug/pprof/cmdline": "engine"} {
+	for path, want := range map[string]string{"/healthz": "OK", "/readyz": "SERVING", "/debug/pprof/cmdline": "engine"} {
 		r, err := http.Get("http://" + admin + path)
 		must(t, err)
 		b, err := io.ReadAll(r.Body)

@@ -99,7 +99,7 @@ func started(t testing.TB, args ...string) *store {
 	return s
 }
 
-var servingLine = regexp.MustCompile(`^serving on ([0-9.]+:[0-9]+), data in `)
+var servingLine = regexp.MustCompile(`^serving on (\S+), data in `)
 
 // start runs the engine and waits until it serves.
 func (s *store) start() {

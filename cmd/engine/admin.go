@@ -14,20 +14,22 @@ import (
 	"google.golang.org/grpc/reflection"
 )
 
-// admin is what operators ask, on a listener of its own: /healthz and pprof over HTTP, channelz
-// and reflection over gRPC.
+// admin is what operators ask, on a listener of its own: /metrics, /healthz, /readyz and pprof over
+// HTTP, channelz and reflection over gRPC.
 type admin struct {
 	serving atomic.Bool
 	http    *http.Server
 	grpc    *grpc.Server
 }
 
-func newAdmin() *admin {
+func newAdmin(metrics http.Handler) *admin {
 	a := &admin{grpc: grpc.NewServer()}
 	channelz.RegisterChannelzServiceToServer(a.grpc)
 	reflection.Register(a.grpc)
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", a.healthz)
+	mux.Handle("GET /metrics", metrics)
+	mux.HandleFunc("GET /healthz", healthz)
+	mux.HandleFunc("GET /readyz", a.readyz)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -49,7 +51,12 @@ func newAdmin() *admin {
 	return a
 }
 
-func (a *admin) healthz(w http.ResponseWriter, _ *http.Request) {
+// healthz answers for as long as the process does: an engine that is opening a large store after a
+// crash must not be killed for it.
+func healthz(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("OK\n")) }
+
+// readyz says what a gRPC health check hears.
+func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
 	if a.serving.Load() {
 		_, _ = w.Write([]byte("SERVING\n"))
 		return

@@ -39,13 +39,7 @@ func openFolder(c config.Config, make bool) (*folder, error) {
 	case err != nil:
 		return nil, err
 	}
-	for {
-		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err != unix.EINTR {
-			break
-		}
-	}
-	if err == unix.EWOULDBLOCK {
+	if err = flock(lock); err == unix.EWOULDBLOCK {
 		err = errdefs.New(errdefs.Unavailable, errdefs.ReasonInUse, op, c.Data,
 			"data folder "+c.Data+" is in use by another engine; stop it or choose another --data")
 	}

@@ -4,9 +4,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/shingle-store/shingle/internal/config"
-	"github.com/shingle-store/shingle/internal/errdefs"
 )
 
 // app is one run of the program.
@@ -23,9 +20,10 @@ an emulated zoned device in a file there. A store may lie on several devices: gi
 
 SIGTERM or SIGINT stop it in order, a second one at once: nothing that was synced is lost either way.
 
-Each flag can be given as an environment variable too: --dirty-limit is SHINGLE_DIRTY_LIMIT. A
-flag counts before the variable. Several devices in SHINGLE_DEVICE are on lines of their own, or
-separated by spaces.
+Each flag can be given as an environment variable too: --dirty-limit is SHINGLE_DIRTY_LIMIT. And in
+a YAML file that --config names, as a line: dirty-limit: 512MiB. A flag counts before the variable,
+that before the file. Several devices in SHINGLE_DEVICE are on lines of their own, or separated by
+spaces; in the file they are a list.
 
 Exit status:
   0  ok
@@ -43,40 +41,9 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%v", err) })
 	root.AddCommand(
 		a.serveCommand("serve", "serve serves the store in the data folder until it is told to stop."),
-		a.formatCommand(), a.checkCommand(), a.versionCommand(),
+		a.formatCommand(), a.checkCommand(), a.configCommand(), a.healthcheckCommand(), a.versionCommand(),
 	)
 	return root
-}
-
-// settle gives cmd a flag for each setting and returns what resolves them once it runs.
-func (a *app) settle(cmd *cobra.Command, names ...string) func() (config.Config, error) {
-	settings := config.Settings(names...)
-	flags := cmd.Flags()
-	for _, s := range settings {
-		usage := s.Usage + " [" + s.Env() + "]"
-		switch {
-		case s.Switch:
-			flags.Bool(s.Name, false, usage)
-		case s.Many:
-			flags.StringArray(s.Name, nil, usage)
-		default:
-			flags.String(s.Name, s.Default, usage)
-		}
-	}
-	return func() (config.Config, error) {
-		flag := func(name string) (string, bool) {
-			value := flags.Lookup(name).Value.String()
-			if many, err := flags.GetStringArray(name); err == nil {
-				value = strings.Join(many, "\n")
-			}
-			return value, flags.Changed(name)
-		}
-		c, err := config.Resolve(settings, flag, a.env)
-		if err != nil {
-			return c, usagef("%s", errdefs.Sentence(err))
-		}
-		return c, nil
-	}
 }
 
 // noArguments makes cobra's complaint about arguments a usage error.

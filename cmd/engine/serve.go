@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/reclaim"
 	"github.com/shingle-store/shingle/internal/server"
+	"github.com/shingle-store/shingle/internal/telemetry"
 )
 
 func (a *app) serveCommand(name, help string) *cobra.Command {
@@ -48,6 +48,7 @@ type service struct {
 	grpc   *grpc.Server
 	admin  *admin
 	engine *engine.Engine
+	shown  *telemetry.Telemetry
 	fresh  bool       // the store was made by this run
 	what   string     // the devices, in a few words
 	failed chan error // a listener broke
@@ -65,19 +66,27 @@ func (a *app) serve(c config.Config, signals <-chan os.Signal) (err error) {
 		return err
 	}
 	defer lis.Close()
-	if !isLoopback(lis.Addr()) {
+	if !isLocal(lis.Addr()) {
 		s.log.Warn("serving beyond this machine without encryption or authentication; keep --listen on a loopback address unless the network is yours", "listen", c.Listen)
 	}
+	limited := limitConnections(lis, c.MaxConnections, s.log)
+	version, revision := build()
+	s.shown = telemetry.New(version, revision)
+	o := server.Options{
+		Version: version, Revision: revision, Logger: s.log, Now: time.Now,
+		Metrics: server.NewMetrics(), MaxCalls: c.MaxCalls,
+	}
+	s.shown.Register(limited, o.Metrics)
 	if c.AdminListen != "" {
 		admin, err := listen("--admin-listen", c.AdminListen)
 		if err != nil {
 			return err
 		}
-		if !isLoopback(admin.Addr()) {
+		if !isLocal(admin.Addr()) {
 			s.log.Warn("admin pages are open to the network", "admin-listen", c.AdminListen)
 		}
-		s.log.Info("admin pages on " + admin.Addr().String())
-		s.admin = newAdmin()
+		s.log.Info("admin pages on " + addressOf(admin.Addr()))
+		s.admin = newAdmin(s.shown.Handler())
 		defer s.admin.close()
 		go func() { s.failed <- s.admin.serve(admin) }()
 	}
@@ -86,19 +95,26 @@ func (a *app) serve(c config.Config, signals <-chan os.Signal) (err error) {
 		return err
 	}
 	defer f.close()
-	version, revision := build()
-	o := server.Options{Version: version, Revision: revision, Logger: s.log, Now: time.Now}
 	s.server = server.New(nil, o)
-	s.grpc = server.NewGRPC(o)
+	var extra []grpc.ServerOption
+	if c.OTLPEndpoint != "" {
+		t, err := newTracing(c.OTLPEndpoint, version, s.log)
+		if err != nil {
+			return fmt.Errorf("no traces can be sent to %s, choose another --otlp-endpoint: %w", c.OTLPEndpoint, err)
+		}
+		defer t.close()
+		extra = append(extra, t.option())
+	}
+	s.grpc = server.NewGRPC(o, extra...)
 	s.server.Register(s.grpc)
-	go func() { s.failed <- s.grpc.Serve(lis) }()
+	go func() { s.failed <- s.grpc.Serve(limited) }()
 	defer s.grpc.Stop()
 
 	stopped, err := s.open(f, signals)
 	if err != nil || stopped {
 		return err
 	}
-	line := s.ready(lis.Addr(), f)
+	line := s.ready(addressOf(lis.Addr()), f)
 	if _, err = fmt.Fprintln(a.out, line); err == nil {
 		select {
 		case sig := <-signals:
@@ -154,6 +170,7 @@ func (s *service) open(f *folder, signals <-chan os.Signal) (stopped bool, err e
 		return true, err
 	}
 	s.server.Attach(s.engine)
+	s.shown.Attach(s.engine)
 	s.setServing(true)
 	return false, nil
 }
@@ -191,7 +208,7 @@ func (s *service) setServing(ok bool) {
 }
 
 // ready is the line that says where to find what.
-func (s *service) ready(addr net.Addr, f *folder) string {
+func (s *service) ready(addr string, f *folder) string {
 	what := s.what
 	if s.fresh {
 		what = "new store, " + what
@@ -233,22 +250,4 @@ func (s *service) stop() error {
 		<-ended
 	}
 	return s.engine.Close(context.Background())
-}
-
-// listen opens a TCP listener, or says which flag to change.
-func listen(flag, addr string) (net.Listener, error) {
-	lis, err := net.Listen("tcp", addr)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, errdefs.New(errdefs.Unavailable, errdefs.ReasonInUse, "engine.listen", addr, fmt.Sprintf(
-			"another program listens on %s already; stop it or choose another %s", addr, flag))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %s, choose another %s: %w", addr, flag, err)
-	}
-	return lis, nil
-}
-
-func isLoopback(a net.Addr) bool {
-	tcp, ok := a.(*net.TCPAddr)
-	return ok && tcp.IP.IsLoopback()
 }

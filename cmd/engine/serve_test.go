@@ -56,8 +56,10 @@ func startServing(t *testing.T, args ...string) *serving {
 	for i := 0; i+1 < len(args); i += 2 {
 		flags[strings.TrimPrefix(args[i], "--")] = args[i+1]
 	}
-	c, err := config.Resolve(config.Settings(), func(name string) (string, bool) { v, ok := flags[name]; return v, ok },
-		func(string) (string, bool) { return "", false })
+	c, err := config.Sources{
+		Flag: func(name string) (string, bool) { v, ok := flags[name]; return v, ok },
+		Env:  func(string) (string, bool) { return "", false },
+	}.Resolve(config.Settings())
 	must(t, err)
 	r, w := io.Pipe()
 	a := &app{streams: streams{out: w, err: s}}
@@ -107,7 +109,7 @@ func TestServe(t *testing.T) {
 	}
 	_, rest, _ := strings.Cut(s.said(), "admin pages on ")
 	admin, _, _ := strings.Cut(rest, `"`)
-	for path, want := range map[string]string{"/healthz": "SERVING", "/debug/pprof/": "goroutine", "/nothing": "404"} {
+	for path, want := range map[string]string{"/healthz": "OK", "/readyz": "SERVING", "/metrics": "\nshingle_read_only 0\n", "/debug/pprof/": "goroutine", "/nothing": "404"} {
 		r, err := http.Get("http://" + admin + path)
 		must(t, err)
 		b, err := io.ReadAll(r.Body)
@@ -204,8 +206,8 @@ func TestListenFailures(t *testing.T) {
 
 func TestBeyondLoopbackIsWarnedOf(t *testing.T) {
 	for addr, want := range map[string]bool{"127.0.0.1": true, "127.1.2.3": true, "::1": true, "0.0.0.0": false, "::": false, "192.0.2.1": false} {
-		if got := isLoopback(&net.TCPAddr{IP: net.ParseIP(addr)}); got != want {
-			t.Errorf("%s is loopback: %v", addr, got)
+		if got := isLocal(&net.TCPAddr{IP: net.ParseIP(addr)}); got != want {
+			t.Errorf("%s is local: %v", addr, got)
 		}
 	}
 	data, device := layout(t)

@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"log/slog"
+	"math"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,8 +17,8 @@ import (
 // Config is what the engine was told. Zeros in the sizes mean the engine's own defaults.
 type Config struct {
 	Data          string   // folder
-	Listen        string   // host:port
-	AdminListen   string   // host:port, "": off
+	Listen        string   // host:port or unix:///path
+	AdminListen   string   // the same, "": off
 	Devices       []Device // none: the emulated one in Data
 	Copies        int      // of each byte in a new store; 0: 1, or what the store has
 	NoDelalloc    bool
@@ -28,10 +30,12 @@ type Config struct {
 	// ReclaimThreshold and ReclaimPace are percentages: reclaim.Options.Threshold and Busy.
 	ReclaimThreshold, ReclaimPace int
 	DrainTimeout                  time.Duration
+	MaxConnections, MaxCalls      int
+	OTLPEndpoint                  string // http://host:port or https://host:port, "": off
 	LogLevel                      slog.Level
 }
 
-// Setting is one thing that can be told by flag or variable.
+// Setting is one thing that can be told by flag, variable or file.
 type Setting struct {
 	// Name is the flag's, without the dashes.
 	Name string
@@ -61,9 +65,9 @@ const (
 var settings = []Setting{
 	{Name: "data", Default: "./shingle-data", Usage: "folder of the store: metadata, and the emulated device",
 		set: func(c *Config, s string) error { return text(&c.Data, s, "a folder") }},
-	{Name: "listen", Default: "127.0.0.1:7411", Usage: "address to serve on, host:port; port 0: any free one",
+	{Name: "listen", Default: "127.0.0.1:7411", Usage: "address to serve on, host:port or unix:///path; port 0: any free one",
 		set: func(c *Config, s string) error { return address(&c.Listen, s) }},
-	{Name: "admin-listen", Usage: "address of /healthz, pprof and channelz, host:port (default off)",
+	{Name: "admin-listen", Usage: "address of /metrics, /healthz, /readyz, pprof and channelz, host:port or unix:///path (default off)",
 		set: func(c *Config, s string) error { return address(&c.AdminListen, s) }},
 	{Name: "device", Many: true, Usage: "device, '" + DeviceSyntax + "'; once for each of several (default a 16 GiB emulated ZNS device in the data folder, made on first start)",
 		set: func(c *Config, s string) (err error) { c.Devices, err = ParseDevices(s); return err }},
@@ -87,6 +91,12 @@ var settings = []Setting{
 		set: func(c *Config, s string) error { return percent(&c.ReclaimPace, s) }},
 	{Name: "drain-timeout", Default: "20s", Usage: "how long calls under way may take to end when the engine stops",
 		set: func(c *Config, s string) error { return duration(&c.DrainTimeout, s, 0) }},
+	{Name: "max-connections", Default: "1024", Usage: "most connections of clients at a time; more are closed at once",
+		set: func(c *Config, s string) error { return count(&c.MaxConnections, s) }},
+	{Name: "max-calls", Default: "4096", Usage: "most calls under way at a time, of all clients; more are refused as UNAVAILABLE",
+		set: func(c *Config, s string) error { return count(&c.MaxCalls, s) }},
+	{Name: "otlp-endpoint", Usage: "OpenTelemetry collector that gets a span of each call, over gRPC: http://host:port or, encrypted, https://host:port (default off)",
+		set: func(c *Config, s string) error { return endpoint(&c.OTLPEndpoint, s) }},
 	{Name: "log-level", Default: "info", Usage: "debug, info, warn or error",
 		set: func(c *Config, s string) error { return level(&c.LogLevel, s) }},
 }
@@ -108,32 +118,63 @@ func Settings(names ...string) []Setting {
 	return out
 }
 
-// Resolve works out the settings: a flag counts before the environment, that before the default.
-// flag returns a flag's text and whether it was given, env the same of a variable; an empty
-// variable is as good as none. Settings that are not in use keep Config's zero value.
+// Sources are where settings come from: a flag counts before the environment, that before the
+// file, that before the default.
+type Sources struct {
+	// Flag returns a flag's text and whether it was given, Env the same of a variable; an empty
+	// variable is as good as none.
+	Flag, Env func(string) (string, bool)
+	File      File
+}
+
+// choose returns the text that counts and where it is from; "" if there is none. A flag that was
+// given counts even if it is empty, and is then judged as it is.
+func (s Sources) choose(setting Setting) (value, from string) {
+	if v, ok := s.Flag(setting.Name); ok {
+		return v, "--" + setting.Name
+	}
+	if v, ok := s.Env(setting.Env()); ok && v != "" {
+		return v, setting.Env()
+	}
+	if v, ok := s.File.values[setting.Name]; ok {
+		return v.text, s.File.where(v)
+	}
+	return setting.Default, "default"
+}
+
+// Resolve works out the settings. Those that are not in use keep Config's zero value.
 //
-// A value that is not allowed is an InvalidArgument error whose Field is the setting's name and
-// whose message names the flag or the variable and says what is allowed.
-func Resolve(in []Setting, flag, env func(string) (string, bool)) (Config, error) {
+// A value that counts and is not allowed is an InvalidArgument error whose Field is the setting's
+// name and whose message names the flag, the variable or the line of the file, and says what is
+// allowed.
+func (s Sources) Resolve(in []Setting) (Config, error) {
 	var c Config
-	for _, s := range in {
-		value, from := s.Default, "--"+s.Name
-		if v, ok := flag(s.Name); ok {
-			value = v
-		} else if v, ok := env(s.Env()); ok && v != "" {
-			value, from = v, s.Env()
-		} else if value == "" {
+	for _, setting := range in {
+		value, from := s.choose(setting)
+		if value == "" && from == "default" {
 			continue
 		}
-		if err := s.set(&c, value); err != nil {
-			msg := err.Error()
-			if e, ok := err.(*errdefs.Error); ok {
-				msg = e.Msg
-			}
-			return Config{}, errdefs.Invalid("config.Resolve", s.Name, from+": "+msg)
+		if err := setting.judge(&c, value, from); err != nil {
+			return Config{}, err
 		}
 	}
 	return c, nil
+}
+
+// judge takes the value over into c, or says what is wrong with it and where it is from.
+func (s Setting) judge(c *Config, value, from string) error {
+	err := s.set(c, value)
+	if err == nil {
+		return nil
+	}
+	msg := err.Error()
+	if e, ok := err.(*errdefs.Error); ok {
+		msg = e.Msg
+	}
+	if strings.Contains(from, ":") {
+		msg = s.Name + ": " + msg // a line of a file does not say it
+	}
+	return errdefs.Invalid("config.Resolve", s.Name, from+": "+msg)
 }
 
 func text(to *string, s, what string) error {
@@ -144,13 +185,36 @@ func text(to *string, s, what string) error {
 	return nil
 }
 
+// maxSocketPath is the longest path of a unix socket, in bytes: sun_path less its NUL.
+const maxSocketPath = 107
+
 func address(to *string, s string) error {
+	if path, ok := strings.CutPrefix(s, "unix:"); ok {
+		path, ok = strings.CutPrefix(path, "//")
+		if !ok || !strings.HasPrefix(path, "/") || strings.HasSuffix(path, "/") || strings.ContainsRune(path, 0) {
+			return fmt.Errorf("%q names no socket: give unix:// and a path from the root, such as unix:///run/shingle/engine.sock", s)
+		}
+		if len(path) > maxSocketPath {
+			return fmt.Errorf("the path of a socket has at most %d bytes, %s has %d", maxSocketPath, path, len(path))
+		}
+		*to = s
+		return nil
+	}
 	at := strings.LastIndexByte(s, ':')
 	if at < 0 {
-		return fmt.Errorf("%q is no address: give host:port, such as 127.0.0.1:7411", s)
+		return fmt.Errorf("%q is no address: give host:port, such as 127.0.0.1:7411, or unix:///path", s)
 	}
 	if _, err := strconv.ParseUint(s[at+1:], 10, 16); err != nil {
 		return fmt.Errorf("%q has no port of 0 to 65535: give host:port, such as 127.0.0.1:7411", s)
+	}
+	*to = s
+	return nil
+}
+
+func endpoint(to *string, s string) error {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
+		return fmt.Errorf("%q is no collector: give http://host:port or https://host:port, such as http://127.0.0.1:4317", s)
 	}
 	*to = s
 	return nil
@@ -218,6 +282,15 @@ func percent(to *int, s string) error {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 1 || n > 100 {
 		return fmt.Errorf("%q is no percentage: give a whole number from 1 to 100", s)
+	}
+	*to = n
+	return nil
+}
+
+func count(to *int, s string) error {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > math.MaxInt32 {
+		return fmt.Errorf("%q is no number: give a whole one from 1 on", s)
 	}
 	*to = n
 	return nil

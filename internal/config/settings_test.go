@@ -22,13 +22,13 @@ func given(m map[string]string) func(string) (string, bool) {
 }
 
 func TestDefaults(t *testing.T) {
-	got, err := Resolve(Settings(), given(nil), given(nil))
+	got, err := Sources{Flag: given(nil), Env: given(nil)}.Resolve(Settings())
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := Config{
 		Data: "./shingle-data", Listen: "127.0.0.1:7411", DirtyLimit: 512 << 20, ReadLimit: 256 << 20, MaxWait: 30 * time.Second, DrainTimeout: 20 * time.Second,
-		ReclaimThreshold: 75, ReclaimPace: 25,
+		ReclaimThreshold: 75, ReclaimPace: 25, MaxConnections: 1024, MaxCalls: 4096,
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Device{})); diff != "" {
 		t.Error(diff)
@@ -50,6 +50,8 @@ func TestEverySettingCanBeSet(t *testing.T) {
 		{"listen", "[::1]:0", Config{Listen: "[::1]:0"}},
 		{"listen", ":7411", Config{Listen: ":7411"}},
 		{"admin-listen", "localhost:9", Config{AdminListen: "localhost:9"}},
+		{"listen", "unix:///run/engine.sock", Config{Listen: "unix:///run/engine.sock"}},
+		{"admin-listen", "unix:///a b", Config{AdminListen: "unix:///a b"}},
 		{"device", "file:d?size=1GiB", Config{Devices: devices}},
 		{"device", "\nfile:d?size=1GiB\n", Config{Devices: devices}},
 		{"copies", "1", Config{Copies: 1}},
@@ -65,6 +67,10 @@ func TestEverySettingCanBeSet(t *testing.T) {
 		{"reclaim-threshold", "100", Config{ReclaimThreshold: 100}},
 		{"reclaim-pace", "1", Config{ReclaimPace: 1}},
 		{"drain-timeout", "0", Config{}},
+		{"max-connections", "1", Config{MaxConnections: 1}},
+		{"max-calls", "100000", Config{MaxCalls: 100000}},
+		{"otlp-endpoint", "http://[::1]:4317", Config{OTLPEndpoint: "http://[::1]:4317"}},
+		{"otlp-endpoint", "https://otel.example:443", Config{OTLPEndpoint: "https://otel.example:443"}},
 		{"log-level", "debug", Config{LogLevel: slog.LevelDebug}},
 		{"log-level", "warn", Config{LogLevel: slog.LevelWarn}},
 		{"log-level", "error", Config{LogLevel: slog.LevelError}},
@@ -73,8 +79,12 @@ func TestEverySettingCanBeSet(t *testing.T) {
 		seen[c.name] = true
 		in := Settings(c.name)
 		for from, got := range map[string]func() (Config, error){
-			"flag": func() (Config, error) { return Resolve(in, given(map[string]string{c.name: c.value}), given(nil)) },
-			"env":  func() (Config, error) { return Resolve(in, given(nil), given(map[string]string{in[0].Env(): c.value})) },
+			"flag": func() (Config, error) {
+				return Sources{Flag: given(map[string]string{c.name: c.value}), Env: given(nil)}.Resolve(in)
+			},
+			"env": func() (Config, error) {
+				return Sources{Flag: given(nil), Env: given(map[string]string{in[0].Env(): c.value})}.Resolve(in)
+			},
 		} {
 			got, err := got()
 			if err != nil {
@@ -97,7 +107,7 @@ func TestEverySettingCanBeSet(t *testing.T) {
 
 func TestAFlagCountsBeforeTheEnvironment(t *testing.T) {
 	env := given(map[string]string{"SHINGLE_DATA": "env", "SHINGLE_LISTEN": "env:1", "SHINGLE_MAX_WAIT": "", "SHINGLE_DIRTY_LIMIT": "nonsense"})
-	c, err := Resolve(Settings("data", "listen", "max-wait", "dirty-limit"), given(map[string]string{"data": "flag", "dirty-limit": "9MiB"}), env)
+	c, err := Sources{Flag: given(map[string]string{"data": "flag", "dirty-limit": "9MiB"}), Env: env}.Resolve(Settings("data", "listen", "max-wait", "dirty-limit"))
 	if err != nil {
 		t.Fatal(err) // a variable that does not count is not judged
 	}
@@ -105,7 +115,7 @@ func TestAFlagCountsBeforeTheEnvironment(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	// A variable of a setting that is not in use does not matter.
-	if _, err := Resolve(Settings("data"), given(nil), env); err != nil {
+	if _, err := (Sources{Flag: given(nil), Env: env}).Resolve(Settings("data")); err != nil {
 		t.Error(err)
 	}
 }
@@ -117,6 +127,12 @@ func TestWrongValuesSayWhoAndWhat(t *testing.T) {
 		{"listen", "localhost:http", "has no port of 0 to 65535"},
 		{"listen", "a:65536", "has no port of 0 to 65535"},
 		{"admin-listen", "x", "is no address"},
+		{"listen", "unix:engine.sock", `"unix:engine.sock" names no socket: give unix:// and a path from the root`},
+		{"listen", "unix://engine.sock", "names no socket"},
+		{"listen", "unix:///run/", "names no socket"},
+		{"listen", "unix:///" + strings.Repeat("x", 107), "the path of a socket has at most 107 bytes"},
+		{"max-connections", "0", `"0" is no number: give a whole one from 1 on`},
+		{"max-calls", "many", `"many" is no number`},
 		{"device", "disk", `"disk" is no device: write file:PATH`},
 		{"device", "file:d?size=1GiB&max-open=7&max-active=6", "max-open: 7 is more than the active limit 6"},
 		{"device", "file:d\ndisk", `"disk" is no device`},
@@ -135,6 +151,9 @@ func TestWrongValuesSayWhoAndWhat(t *testing.T) {
 		{"reclaim-pace", "101", `"101" is no percentage`},
 		{"reclaim-pace", "50%", `"50%" is no percentage`},
 		{"drain-timeout", "-1s", "-1s is too short"},
+		{"otlp-endpoint", "127.0.0.1:4317", `"127.0.0.1:4317" is no collector: give http://host:port or https://host:port`},
+		{"otlp-endpoint", "http://collector", "is no collector"},
+		{"otlp-endpoint", "http://collector:4317/v1/traces", "is no collector"},
 		{"log-level", "INFO", `"INFO" is no level: give debug, info, warn or error`},
 	} {
 		in := Settings(c.name)
@@ -147,10 +166,10 @@ func TestWrongValuesSayWhoAndWhat(t *testing.T) {
 				t.Errorf("%s=%q: %v of %q says %q, want %q", from, c.value, e.Kind, e.Field, e.Msg, c.say)
 			}
 		}
-		_, err := Resolve(in, given(map[string]string{c.name: c.value}), given(nil))
+		_, err := Sources{Flag: given(map[string]string{c.name: c.value}), Env: given(nil)}.Resolve(in)
 		check("--"+c.name, err)
 		if c.value != "" {
-			_, err = Resolve(in, given(nil), given(map[string]string{in[0].Env(): c.value}))
+			_, err = Sources{Flag: given(nil), Env: given(map[string]string{in[0].Env(): c.value})}.Resolve(in)
 			check(in[0].Env(), err)
 		}
 	}

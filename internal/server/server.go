@@ -24,11 +24,22 @@ type Options struct {
 	Logger *slog.Logger
 	// Now is the clock. It has no default.
 	Now func() time.Time
+	// Metrics counts calls. Default: counted for nobody.
+	Metrics *Metrics
+	// MaxCalls is how many calls of the API may be under way at a time, health checks and
+	// reflection aside; more are refused with UNAVAILABLE. Default: DefaultMaxCalls.
+	MaxCalls int
 }
 
 func (o *Options) setDefaults() {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics()
+	}
+	if o.MaxCalls == 0 {
+		o.MaxCalls = DefaultMaxCalls
 	}
 }
 
@@ -96,8 +107,8 @@ func (s *Server) Drain() {
 	s.drain.Do(func() { close(s.draining) })
 }
 
-// Register registers the services of the API and health on r, and reflection if r can be
-// asked what it serves.
+// Register registers the services of the API and health on r, and, if r can be asked what it
+// serves, reflection and each method in the metrics, at 0.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
 	shinglev1.RegisterFileServiceServer(r, &fileService{Server: s})
 	shinglev1.RegisterMaintenanceServiceServer(r, &maintenanceService{Server: s})
@@ -105,6 +116,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	healthpb.RegisterHealthServer(r, s.health)
 	if g, ok := r.(reflection.GRPCServer); ok {
 		reflection.Register(g)
+		s.o.Metrics.rpc.InitializeMetrics(g)
 	}
 }
 

@@ -74,9 +74,9 @@ func (s *Server) status(ctx context.Context, err error, extra ...proto.Message) 
 	switch errdefs.KindOf(err) {
 	case errdefs.Internal:
 		id = s.errorID()
-		s.o.Logger.ErrorContext(ctx, "internal error", "error_id", id, "error", err)
+		logFor(ctx, s.o.Logger).ErrorContext(ctx, "internal error", "error_id", id, "error", err)
 	case errdefs.Corruption, errdefs.Device:
-		s.o.Logger.ErrorContext(ctx, "storage error", "error", err)
+		logFor(ctx, s.o.Logger).ErrorContext(ctx, "storage error", "error", err)
 	}
 	return toStatus(err, id, extra...).Err()
 }
