@@ -183,7 +183,7 @@ func (s *service) openEngine(ctx context.Context, f *folder) error {
 	s.fresh, s.what = fresh, config.Describe(geometries(open)...)
 	s.engine, err = engine.Open(ctx, engine.Options{
 		Devices: open, OpenDevice: openNamed, MetadataPath: f.metadata(), MetadataLimit: s.c.MetadataLimit, Compression: s.c.Compression,
-		NoDelalloc: s.c.NoDelalloc, DirtyLimit: s.c.DirtyLimit, ReadLimit: s.c.ReadLimit, MaxWait: s.c.MaxWait,
+		NoDelalloc: s.c.NoDelalloc, DirtyLimit: s.c.DirtyLimit, ReadLimit: s.c.ReadLimit, ScrubMemory: s.c.ScrubMemory, MaxWait: s.c.MaxWait,
 		Reclaim: reclaim.Options{Threshold: s.c.ReclaimThreshold, Busy: s.c.ReclaimPace},
 		Now:     time.Now, Random: rand.Reader, Logger: s.log,
 	})

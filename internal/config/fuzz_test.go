@@ -29,7 +29,7 @@ func FuzzResolve(f *testing.F) {
 				}
 				continue
 			}
-			if c.DirtyLimit < 0 || c.ReadLimit < 0 || c.MetadataLimit < 0 || c.MaxWait < 0 || c.DrainTimeout < 0 {
+			if c.DirtyLimit < 0 || c.ReadLimit < 0 || c.ScrubMemory < 0 || c.MetadataLimit < 0 || c.MaxWait < 0 || c.DrainTimeout < 0 {
 				t.Fatalf("--%s=%q: %+v", s.Name, text, c)
 			}
 			again, err := Sources{Flag: nothing, Env: only(s.Env())}.Resolve(Settings(s.Name))

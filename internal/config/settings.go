@@ -25,6 +25,7 @@ type Config struct {
 	Compression   *extent.Codec // nil: what the store was formatted with
 	DirtyLimit    int64         // bytes
 	ReadLimit     int64         // bytes
+	ScrubMemory   int64         // bytes
 	MetadataLimit int64         // bytes
 	MaxWait       time.Duration
 	// ReclaimThreshold and ReclaimPace are percentages: reclaim.Options.Threshold and Busy.
@@ -59,6 +60,7 @@ func (s Setting) Env() string {
 const (
 	minDirtyLimit    = 8 << 20 // engine.Options.DirtyLimit
 	minReadLimit     = 8 << 20 // engine.Options.ReadLimit
+	minScrubMemory   = 1 << 20 // engine.Options.ScrubMemory
 	minMetadataLimit = 1 << 20 // store.MinMaxBytes
 )
 
@@ -81,6 +83,8 @@ var settings = []Setting{
 		set: func(c *Config, s string) error { return sizeOf(&c.DirtyLimit, s, minDirtyLimit) }},
 	{Name: "read-limit", Default: "256MiB", Usage: "most memory for what was read and clients have not taken yet; half of it gives each read 128KiB",
 		set: func(c *Config, s string) error { return sizeOf(&c.ReadLimit, s, minReadLimit) }},
+	{Name: "scrub-memory", Default: "32MiB", Usage: "most memory that a scrub reads into",
+		set: func(c *Config, s string) error { return sizeOf(&c.ScrubMemory, s, minScrubMemory) }},
 	{Name: "metadata-limit", Usage: "most bytes of the metadata file, set aside on disk (default 1/64 of the device, 64MiB to 16GiB)",
 		set: func(c *Config, s string) error { return sizeOf(&c.MetadataLimit, s, minMetadataLimit) }},
 	{Name: "max-wait", Default: "30s", Usage: "how long a write waits for writeback or space without progress",

@@ -27,7 +27,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Config{
-		Data: "./shingle-data", Listen: "127.0.0.1:7411", DirtyLimit: 512 << 20, ReadLimit: 256 << 20, MaxWait: 30 * time.Second, DrainTimeout: 20 * time.Second,
+		Data: "./shingle-data", Listen: "127.0.0.1:7411", DirtyLimit: 512 << 20, ReadLimit: 256 << 20, ScrubMemory: 32 << 20, MaxWait: 30 * time.Second, DrainTimeout: 20 * time.Second,
 		ReclaimThreshold: 75, ReclaimPace: 25, MaxConnections: 1024, MaxCalls: 4096,
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Device{})); diff != "" {
@@ -62,6 +62,7 @@ func TestEverySettingCanBeSet(t *testing.T) {
 		{"compression", "zstd", Config{Compression: &zstd}},
 		{"dirty-limit", "8MiB", Config{DirtyLimit: 8 << 20}},
 		{"read-limit", "8MiB", Config{ReadLimit: 8 << 20}},
+		{"scrub-memory", "1MiB", Config{ScrubMemory: 1 << 20}},
 		{"metadata-limit", "1048576", Config{MetadataLimit: 1 << 20}},
 		{"max-wait", "1m30s", Config{MaxWait: 90 * time.Second}},
 		{"reclaim-threshold", "100", Config{ReclaimThreshold: 100}},
