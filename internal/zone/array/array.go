@@ -20,9 +20,10 @@ type Place struct {
 // Array is a zone.Device over the zones of its members. All methods may be called at any time from
 // several goroutines, but for what SetPlaces and RemoveMember say.
 //
-// A set of one place passes calls straight through to the member. The calls of a set of several
-// that change it are taken one after another, and go to its places at the same time as writes at
-// the write pointer, so that offsets agree; reads wait for no turn. A set's turn and a member's
+// A set of one place passes calls straight through to the member. The calls that change a sequential
+// set of several are taken one after another, and go to its places at the same time, as writes at the
+// write pointer, so that offsets agree. Reads wait for no turn, and neither does what is written to a
+// conventional set: its caller keeps writes of the same blocks apart. A set's turn and a member's
 // flushing are one-token channels; no lock is held over a call of a member or over a wait.
 type Array struct {
 	mu      sync.RWMutex // guards what is below, and sets and members as they say
@@ -35,6 +36,8 @@ type Array struct {
 	closed  bool
 	onFail  func(number int, err error)
 	onStale func(zone int)
+	news    []news        // what they have not heard yet, the oldest first
+	telling chan struct{} // holds a token while they are told
 }
 
 var _ zone.Discarder = (*Array)(nil)
@@ -73,7 +76,7 @@ type target struct {
 // error. members and sets are the caller's again on return.
 func New(members []Member, sets [][]Place) (*Array, error) {
 	const op = "array.New"
-	a := &Array{share: 1}
+	a := &Array{share: 1, telling: make(chan struct{}, 1)}
 	for _, m := range members {
 		if a.memberLocked(m.Number) != nil {
 			return nil, mismatch(op, fmt.Sprintf("device %d is given twice", m.Number))

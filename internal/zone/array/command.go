@@ -54,8 +54,7 @@ func (a *Array) command(z int, c command) error {
 	if only.member != nil {
 		return only.alone(c.op, z, c.run(only.dev, only.Zone))
 	}
-	var gone news
-	defer a.tell(&gone)
+	defer a.tell()
 	a.enter(s)
 	defer a.leave(s)
 	a.mu.RLock()
@@ -71,7 +70,7 @@ func (a *Array) command(z int, c command) error {
 		}
 		return c.run(t.dev, t.Zone)
 	})
-	took, moved, failed := a.settle(c.op, z, ts, errs, &gone)
+	took, _, failed := a.settle(c.op, z, ts, errs)
 	if failed != nil && c.reset && freshTook(ts, took, errs) {
 		failed = nil
 	}
@@ -80,12 +79,11 @@ func (a *Array) command(z int, c command) error {
 	switch {
 	case failed == nil && c.reset:
 		if s.resetLocked(took) {
-			gone.stale = append(gone.stale, z)
+			a.missedLocked(z)
 		}
 	case failed == nil && c.even:
 		s.torn, s.known = false, false
 	case c.even:
-		s.torn = s.torn || moved || len(took) > 0
 		s.known = false
 	}
 	return failed
@@ -121,16 +119,16 @@ func freshTook(ts, took []target, errs []error) bool {
 	return false
 }
 
-// resetLocked records that the places of done are empty, and no others. changed is as in tookLocked.
-func (s *set) resetLocked(done []target) (changed bool) {
+// resetLocked records that the places of done are empty, and no others. It answers whether one has
+// become Stale.
+func (s *set) resetLocked(done []target) (missed bool) {
 	for _, t := range done {
 		if p := s.findLocked(t); p != nil {
 			p.Stale = false
 		}
 	}
-	changed = s.tookLocked(done)
 	s.known, s.torn, s.wp = true, false, 0
-	return changed
+	return s.tookLocked(done)
 }
 
 // CanDiscard reports whether a member that is there can be told of what is not wanted any more.
@@ -171,8 +169,10 @@ func (a *Array) discard(op string, z int, run func(zone.Discarder, int) error) e
 	if only.member != nil {
 		return only.alone(op, z, at(only))
 	}
-	a.enter(s)
-	defer a.leave(s)
+	if a.ordered(s) {
+		a.enter(s)
+		defer a.leave(s)
+	}
 	a.mu.RLock()
 	ts := s.targetsLocked(false)
 	a.mu.RUnlock()

@@ -49,6 +49,48 @@ func TestTornSets(t *testing.T) {
 	}
 }
 
+// A torn set of which one place is left goes on where that place ends.
+func TestTornSetGoesOnAlone(t *testing.T) {
+	g := geometries["zns"]
+	b := newStand(t, g, 2, mirrored(g.Zones))
+	b.add(0, 0, 2, 1)
+	b.devs[1].FailAppend(0, 1, faultdev.MovedAll)
+	if _, err := b.Append(0, vec(pattern(2, 3))); err == nil || !b.Torn(0) {
+		t.Fatalf("%v, torn %v", err, b.Torn(0))
+	}
+	b.Fail(0, zone.ErrMedia)
+	if b.Torn(0) {
+		t.Error("one place differs from none")
+	}
+	b.add(0, 5, 1, 3)
+	b.holds(0, 0, 2, 1, 1)
+	b.holds(0, 5, 1, 3, 1)
+}
+
+// A command that one of two cannot do leaves them apart.
+func TestFinishThatOneRefuses(t *testing.T) {
+	g := geometries["zns"]
+	g.MaxOpen = 2
+	b := newStand(t, g, 2, mirrored(g.Zones))
+	b.add(0, 0, 1, 1)
+	b.ok(b.CloseZone(0))
+	for z := range 2 { // behind the array's back
+		b.ok(b.mems[1].Open(4 + z))
+	}
+	if err := b.Finish(0); !errors.Is(err, zone.ErrTooManyOpen) || !b.Torn(0) {
+		t.Fatalf("%v, torn %v", err, b.Torn(0))
+	}
+	if _, err := b.Append(0, vec(pattern(1, 1))); !errors.Is(err, zone.ErrMedia) {
+		t.Error(err)
+	}
+	b.ok(b.mems[1].CloseZone(4))
+	b.ok(b.Finish(0))
+	if b.Torn(0) {
+		t.Error("torn after Finish")
+	}
+	b.left()
+}
+
 func TestResetMendsTornSets(t *testing.T) {
 	g := geometries["zns"]
 	b := newStand(t, g, 2, mirrored(g.Zones))
@@ -131,6 +173,11 @@ func TestDeadMemberIsTakenOut(t *testing.T) {
 					b.stale(0, writes && dead == 0, writes && dead == 1)
 					b.stale(1, false, false)
 					b.stale(2, dead == 0, dead == 1)
+					if writes {
+						b.heard(0, 2)
+					} else {
+						b.heard(2)
+					}
 					if b.Copies(1) != 1 || b.Torn(0) {
 						t.Errorf("%d copies of zone 1, torn %v", b.Copies(1), b.Torn(0))
 					}
@@ -245,6 +292,7 @@ func TestFail(t *testing.T) {
 	}
 	b.stale(0, false) // there is nothing better
 	b.stale(2, true, false)
+	b.heard(2)
 	for what, err := range map[string]error{
 		"read": b.ReadAt(0, 0, make([]byte, blk)), "copy": b.ReadCopy(0, 0, 0, make([]byte, blk)),
 		"append": second(b.Append(0, vec(pattern(1, 1)))), "write": b.Write(0, blk, vec(pattern(1, 1))),

@@ -27,15 +27,14 @@ func (a *Array) Flush() error {
 	if closed {
 		return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "zone.Flush", "", zone.ErrClosed)
 	}
-	var gone news
-	defer a.tell(&gone)
+	defer a.tell()
 	a.flushAll(ms)
 	for _, m := range ms {
 		a.mu.RLock()
 		again, err := m.inARow > 1 && !errors.Is(m.flushErr, zone.ErrClosed), m.flushErr
 		a.mu.RUnlock()
 		if again {
-			a.takeOut(m, err, false, &gone)
+			a.takeOut(m, err, false)
 		}
 	}
 	return a.verdict(ms, seen)

@@ -12,8 +12,12 @@ func (a *Array) Places(z int) []Place {
 	if z < 0 || z >= len(a.sets) {
 		return nil
 	}
-	out := make([]Place, len(a.sets[z].places))
-	for i, p := range a.sets[z].places {
+	return a.sets[z].copyLocked()
+}
+
+func (s *set) copyLocked() []Place {
+	out := make([]Place, len(s.places))
+	for i, p := range s.places {
 		out[i] = p.Place
 	}
 	return out
@@ -117,18 +121,18 @@ func (s *set) copiesLocked() (n int) {
 }
 
 // tookLocked records that the set changed on the places of done, and on no others: a place of a
-// member that is not there, or left meanwhile, no longer holds what the set holds. changed: one has
-// become Stale.
-func (s *set) tookLocked(done []target) (changed bool) {
+// member that is not there, or left meanwhile, no longer holds what the set holds. It answers whether
+// one has become Stale.
+func (s *set) tookLocked(done []target) (missed bool) {
 	for i := range s.places {
 		p := &s.places[i]
 		at := slices.IndexFunc(done, func(t target) bool { return t.Device == p.Device && t.Zone == p.Zone })
-		if at < 0 {
-			changed = changed || !p.Stale
+		if at < 0 || !p.present() {
+			missed = missed || !p.Stale
 			p.Stale = true
 			continue
 		}
-		p.touched = done[at].flushes
+		p.touched = p.m.flushes
 	}
-	return changed
+	return missed
 }

@@ -62,8 +62,9 @@ func (a *Array) ReadCopy(z, copy int, off int64, p []byte) error {
 	return a.read(t, off, p)
 }
 
-// WriteCopy writes to one copy of a conventional zone, and to no other, what the others hold there
-// already: where that one is bad. Errors are those of Write and of ReadCopy.
+// WriteCopy writes to one copy of a conventional zone, and to no other: bytes that the others hold
+// there already. Which places are Stale does not change. A sequential zone is ErrUnalignedWrite; other
+// errors are those of ReadCopy and Write.
 func (a *Array) WriteCopy(z, copy int, off int64, bufs [][]byte) error {
 	const op = "array.WriteCopy"
 	t, err := a.copyOf(op, z, copy)
@@ -76,7 +77,7 @@ func (a *Array) WriteCopy(z, copy int, off int64, bufs [][]byte) error {
 	return t.alone(op, z, t.dev.Write(t.Zone, off, bufs))
 }
 
-// copyOf is the place of a copy that can be read.
+// copyOf is the place that is that copy of the zone.
 func (a *Array) copyOf(op string, z, copy int) (t target, err error) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()

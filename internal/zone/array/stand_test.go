@@ -19,7 +19,8 @@ type stand struct {
 	devs []*faultdev.Device
 
 	mu   sync.Mutex
-	gone []int // members that OnFail told of
+	gone []int                 // members that OnFail told of
+	told map[int][]array.Place // by zone, the places when OnStale told of it
 }
 
 // newStand makes an array of so many members of the geometry.
@@ -37,6 +38,13 @@ func newStand(t *testing.T, g zone.Geometry, members int, sets [][]array.Place) 
 		ms = append(ms, array.Member{Number: i, Device: b.devs[i]})
 	}
 	b.Array = newArray(t, ms, sets)
+	b.told = map[int][]array.Place{}
+	b.OnStale(func(z int) {
+		places := b.Places(z) // no lock is held
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.told[z] = places
+	})
 	b.OnFail(func(n int, err error) {
 		if err == nil {
 			t.Errorf("device %d is taken out for no reason", n)
@@ -84,6 +92,21 @@ func (b *stand) stale(z int, want ...bool) {
 	}
 	if !slices.Equal(got, want) {
 		b.Fatalf("stale places of zone %d are %v, want %v", z, got, want)
+	}
+}
+
+// heard checks that OnStale was called for these zones, with the places as they are, and no others.
+func (b *stand) heard(zones ...int) {
+	b.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.told) != len(zones) {
+		b.Fatalf("told of stale places in %v, want them in %v", b.told, zones)
+	}
+	for _, z := range zones {
+		if !slices.Equal(b.told[z], b.Places(z)) {
+			b.Fatalf("told of %v in zone %d, which has %v", b.told[z], z, b.Places(z))
+		}
 	}
 }
 

@@ -1,6 +1,8 @@
 package array_test
 
 import (
+	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -108,6 +110,49 @@ func TestWhatWaits(t *testing.T) {
 			took("a read alone", 3*time.Second, func() { b.holds(0, 0, 2, 1, 0) })
 		})
 		wg.Wait()
+	})
+}
+
+// No call returns before its owner has heard which places are stale for it, whoever found out.
+func TestNewsComesBeforeAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newStand(t, geometries["zns"], 2, mirrored(6))
+		b.add(0, 0, 1, 1)
+		var heard []string
+		b.OnStale(func(z int) {
+			time.Sleep(time.Hour)
+			heard = append(heard, fmt.Sprint("zone ", z))
+		})
+		b.OnFail(func(n int, _ error) {
+			time.Sleep(time.Hour)
+			heard = append(heard, fmt.Sprint("device ", n))
+		})
+		b.mems[1].CutPower()
+		start := time.Now()
+		took := func(what string, want time.Duration) {
+			if got := time.Since(start); got != want {
+				t.Errorf("%s after %v, want %v", what, got, want)
+			}
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			b.add(1, 0, 1, 1)
+			took("the append that found out", 3*time.Hour)
+		})
+		wg.Go(func() {
+			time.Sleep(time.Minute)
+			b.ok(b.Flush()) // of what was appended to both
+			took("a flush that knows", 3*time.Hour)
+		})
+		wg.Go(func() {
+			time.Sleep(time.Minute)
+			b.holds(0, 0, 1, 1, 0)
+			took("a read", time.Minute)
+		})
+		wg.Wait()
+		if want := []string{"zone 0", "device 1", "zone 1"}; !slices.Equal(heard, want) {
+			t.Errorf("heard %q, want %q", heard, want)
+		}
 	})
 }
 

@@ -71,12 +71,13 @@ func (t target) alone(op string, z int, err error) error {
 
 // put writes to all places of the set that are not Stale.
 func (a *Array) put(op string, z int, s *set, off int64, bufs func(int, Place) [][]byte) (int64, error) {
-	var gone news
-	defer a.tell(&gone)
-	a.enter(s)
-	defer a.leave(s)
+	defer a.tell()
 	w := write{op: op, zone: z, set: s, off: off}
-	if err := a.aim(&w, &gone); err != nil {
+	if a.ordered(s) {
+		a.enter(s)
+		defer a.leave(s)
+	}
+	if err := a.aim(&w); err != nil {
 		return 0, err
 	}
 	vecs := make([][][]byte, len(w.ts))
@@ -102,14 +103,14 @@ func (a *Array) put(op string, z int, s *set, off int64, bufs func(int, Place) [
 		}
 		return nil
 	})
-	took, moved, failed := a.settle(op, z, w.ts, errs, &gone)
+	took, moved, failed := a.settle(op, z, w.ts, errs)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
 	case failed == nil:
 		s.wp = w.off + w.n
 		if s.tookLocked(took) {
-			gone.stale = append(gone.stale, z)
+			a.missedLocked(z)
 		}
 	case w.sequential && (moved || len(took) > 0):
 		s.torn, s.known = true, false
@@ -117,7 +118,20 @@ func (a *Array) put(op string, z int, s *set, off int64, bufs func(int, Place) [
 	return w.off, failed
 }
 
-// write is a write of a set of several places. It is where the caller has the set's turn.
+// ordered reports whether the calls that change a set are taken one after another: not those of a
+// conventional one, which has no write pointer to agree on.
+func (a *Array) ordered(s *set) bool {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	for _, p := range s.places {
+		if p.m != nil && p.m.dev != nil {
+			return p.m.geo.IsSequential(p.Zone)
+		}
+	}
+	return true
+}
+
+// write is a write of a set of several places, whose turn the caller has if it is sequential.
 type write struct {
 	op         string
 	zone       int
@@ -131,7 +145,7 @@ type write struct {
 
 // aim finds the places that a write goes to, and for an append the offset. A member whose report
 // fails is probed as after a failed write.
-func (a *Array) aim(w *write, gone *news) error {
+func (a *Array) aim(w *write) error {
 	for {
 		a.mu.RLock()
 		w.ts = w.set.targetsLocked(false)
@@ -148,7 +162,7 @@ func (a *Array) aim(w *write, gone *news) error {
 		if err == nil {
 			break
 		}
-		a.suspect(bad, err, gone)
+		a.suspect(bad, err)
 		if !bad.out.Load() {
 			return bad.name(err)
 		}
