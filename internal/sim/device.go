@@ -12,6 +12,7 @@ import (
 type device struct {
 	s    *sched
 	life *life
+	disk *disk
 	plan *faultdev.Device
 }
 
@@ -21,7 +22,7 @@ var (
 )
 
 func (d *device) do(kind string, z int, off, n int64, op func() error) error {
-	v := d.s.wait(&event{kind: kind, zone: z, off: off, len: n, life: d.life})
+	v := d.s.wait(&event{kind: kind, dev: d, zone: z, off: off, len: n, life: d.life})
 	if v.err != nil {
 		where := "device"
 		return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "sim."+kind, where, v.err)
