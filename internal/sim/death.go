@@ -20,7 +20,7 @@ func (r *run) cut(power bool, why string) {
 	if l.down {
 		return
 	}
-	l.down, l.power = true, power
+	l.down, l.cut, l.power = true, true, power
 	r.inOrder = false
 	r.notef("CUT (power %t) %s", power, why)
 	r.coverReclaim(l)
@@ -119,6 +119,8 @@ func (r *run) death() {
 	}
 	if !l.down && l.e != nil && r.c.Rarely(4) && !r.failed() {
 		r.close()
+	}
+	if l.down && !l.cut {
 		return
 	}
 	if !l.down {

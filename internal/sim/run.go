@@ -87,7 +87,7 @@ type life struct {
 	// metadataFull is whether the metadata's disk has been full in this life; full, whether it is.
 	metadataFull, full bool
 	down               bool // it has ended
-	power              bool // and the power with it
+	cut, power         bool // it was cut, and the power with it
 	// ops and commits count down to the end; 0: none.
 	ops, commits int
 	torn         string // how the commit is cut that is being made
@@ -456,6 +456,10 @@ func (r *run) finale() {
 		case u.Reserved != 0 || u.Dirty != 0:
 			r.failf("%d bytes stay reserved and %d dirty after a sync", u.Reserved, u.Dirty)
 		}
+	}
+	if r.failed() {
+		r.death() // so that nothing of it is left
+		return
 	}
 	r.await("close", func() {
 		if cerr := r.life.e.Close(context.Background()); err == nil {
