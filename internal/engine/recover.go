@@ -250,6 +250,11 @@ func (e *Engine) makeRoomForLabel(groups []alloc.BlockGroup, zones []zone.Zone) 
 	for i := range groups {
 		switch zones[i].Condition {
 		case zone.ImplicitOpen, zone.ExplicitOpen, zone.Closed:
+		case zone.ReadOnly:
+			if e.dev.Copies(i) > 1 { // the zone of the other copy may be a good one, and active
+				e.giveSlotBack(uint32(i))
+			}
+			continue
 		default:
 			continue
 		}
