@@ -18,6 +18,8 @@ type disk struct {
 	path   string
 	mem    *zone.Mem
 	geo    zone.Geometry
+	lost   bool // it has died, and is not back yet
+	gone   bool // it is no part of the store any more
 }
 
 // place is a range of a zone of a disk.

@@ -35,6 +35,7 @@ func (r *run) complete(ev *event) {
 			return
 		}
 	}
+	r.meet(ev.dev)
 	if l.stormy && r.mayFail(ev) && r.c.Rarely(r.cfg.Faults) {
 		r.fault(ev)
 		return

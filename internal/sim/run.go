@@ -90,6 +90,7 @@ type life struct {
 	cut, power         bool // it was cut, and the power with it
 	// ops and commits count down to the end; 0: none.
 	ops, commits int
+	dies         int    // counts operations of the weak disk down to its death; 0: it lives
 	torn         string // how the commit is cut that is being made
 	image        []byte // of the metadata, as the end left it
 }
@@ -120,7 +121,12 @@ func (r *run) do() {
 			r.c.Step()
 		}
 		if r.birth() && r.verify() {
-			r.work()
+			if r.twice() && r.c.Rarely(4) {
+				r.mendAll()
+			}
+			if !r.failed() {
+				r.work()
+			}
 		}
 		r.death()
 	}
@@ -187,12 +193,11 @@ func (r *run) options(l *life) engine.Options {
 	}
 }
 
-// newLife chooses how the next life will go.
-func (r *run) newLife() *life {
+// newLife chooses how the next life will go; calm: without faults.
+func (r *run) newLife(calm bool) *life {
 	l := &life{stormy: r.cfg.Faults > 0 && r.c.Rarely(2)}
-	for _, d := range r.disks {
-		r.attach(l, d)
-	}
+	l.stormy = l.stormy && !calm
+	r.gather(l, calm)
 	r.life = l
 	return l
 }
@@ -211,7 +216,7 @@ func (r *run) plot() {
 // birth opens the store. False means that the life has ended in the middle of it.
 func (r *run) birth() bool {
 	for {
-		l := r.newLife()
+		l := r.newLife(false)
 		if r.c.Rarely(6) {
 			l.ops = 1 + r.c.Below(12)
 		}
@@ -230,7 +235,7 @@ func (r *run) birth() bool {
 			r.notef("open")
 			return true
 		}
-		if !l.down && !(l.faults > 0 && errdefs.Is(err, errdefs.Device)) {
+		if !l.down && !((l.faults > 0 || r.lame()) && errdefs.Is(err, errdefs.Device)) {
 			r.failf("the store does not open: %v", err)
 			return false
 		}
@@ -442,12 +447,15 @@ func (r *run) finale() {
 	if r.failed() {
 		return
 	}
-	r.newLife().stormy = false
+	r.newLife(true)
 	if !r.open() {
 		return
 	}
 	var err error
 	if r.verify() {
+		if r.twice() {
+			r.mendAll()
+		}
 		r.await("sync", func() { _, err = r.life.e.Sync(context.Background(), nil, nil) }, false)
 		u := r.life.e.Usage()
 		switch {
