@@ -59,6 +59,9 @@ func (e *Engine) recover(ctx context.Context) error {
 	if err := e.findSpares(groups); err != nil {
 		return err
 	}
+	if err := e.finishUnused(members, groups); err != nil {
+		return err
+	}
 	zones, err := e.dev.Report(0, -1)
 	if err != nil {
 		return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.Open", "zone report", err)
