@@ -423,6 +423,9 @@ func (e *Engine) zoneGone(slot uint32, cause error) bool {
 }
 
 func (e *Engine) quarantine(slot uint32, readable bool, cause error) {
+	if e.dev.Copies(int(slot)) > 1 {
+		e.giveSlotBack(slot) // the zone of the other copy may be a good one, and active
+	}
 	e.al.Quarantine(slot, readable)
 	e.cond.set(Condition{
 		Reason: "ZONE_FAILED", Severity: Error, Object: e.placeName(slot),

@@ -290,6 +290,43 @@ func (e *Engine) deviceFailed(number int, cause error) {
 	e.rebuild.kick.set()
 }
 
+// finishUnused finishes the active zones that nothing uses as they are: stale places, and spare zones. They would keep a device's active zones from what is written.
+func (e *Engine) finishUnused(members []*member, groups []store.BlockGroup) error {
+	if !e.several() || e.st.ReadOnly() || e.geo.MaxActive == 0 && e.geo.MaxOpen == 0 {
+		return nil
+	}
+	used := map[store.Place]bool{}
+	for i := range groups {
+		for _, p := range e.placesOf(groups[i].Slot) {
+			if !p.Stale {
+				used[p] = true
+			}
+		}
+	}
+	for _, m := range members {
+		if m.dev == nil {
+			continue
+		}
+		a, b, err := label.Zones(m.dev.Geometry())
+		if err != nil {
+			return err
+		}
+		zones, err := m.dev.Report(0, -1)
+		if err != nil {
+			return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.Open", "zone report", err)
+		}
+		for _, z := range zones {
+			if z.Index == a || z.Index == b || !z.Condition.IsActive() || used[store.Place{Device: m.rec.Number, Zone: uint32(z.Index)}] {
+				continue
+			}
+			if err := m.dev.Finish(z.Index); err != nil {
+				e.o.Logger.Warn("a zone that is not used cannot be finished, and may stay active", "device", m.rec.Number, "zone", z.Index, "error", err)
+			}
+		}
+	}
+	return nil
+}
+
 // levelPlaces finishes the zones of a block group with something live whose write pointers differ after a
 // crash, or of which one place is stale although its device is there: it is to be emptied, not added to.
 func (e *Engine) levelPlaces(g *store.BlockGroup, z *zone.Zone) error {

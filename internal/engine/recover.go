@@ -59,6 +59,9 @@ func (e *Engine) recover(ctx context.Context) error {
 	if err := e.findSpares(groups); err != nil {
 		return err
 	}
+	if err := e.finishUnused(members, groups); err != nil {
+		return err
+	}
 	zones, err := e.dev.Report(0, -1)
 	if err != nil {
 		return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "engine.Open", "zone report", err)
@@ -250,6 +253,11 @@ func (e *Engine) makeRoomForLabel(groups []alloc.BlockGroup, zones []zone.Zone) 
 	for i := range groups {
 		switch zones[i].Condition {
 		case zone.ImplicitOpen, zone.ExplicitOpen, zone.Closed:
+		case zone.ReadOnly:
+			if e.dev.Copies(i) > 1 { // the zone of the other copy may be a good one, and active
+				e.giveSlotBack(uint32(i))
+			}
+			continue
 		default:
 			continue
 		}

@@ -255,8 +255,11 @@ func (c *client) checkCorruption(o *op) {
 		return
 	}
 	// A read that fails may fail when it is tried again, too.
-	unlucky := errdefs.ReasonOf(o.err) == errdefs.ReasonDeviceIO && within(r.shaky, d.Zone, d.ZoneOff)
-	if !within(r.taints, d.Zone, d.ZoneOff) && !unlucky {
+	unlucky := errdefs.ReasonOf(o.err) == errdefs.ReasonDeviceIO && r.within(r.shaky, int(d.Device), d.Zone, d.ZoneOff)
+	if r.twice() {
+		r.failf("%v: a block is lost that is good in one of its copies: %v", o, o.err)
+	}
+	if !r.within(r.taints, int(d.Device), d.Zone, d.ZoneOff) && !unlucky {
 		r.failf("%v: a good block is called bad: %v", o, o.err)
 	}
 	r.cov.add("found bad blocks", 1)

@@ -30,6 +30,9 @@ type Config struct {
 	Tight bool
 	// Scrub: the clients also have the store scrubbed.
 	Scrub bool
+	// Devices are how many devices the store has, of one geometry, and Copies how many copies of what is
+	// stored. 0: 1.
+	Devices, Copies int
 }
 
 // geometries are small, so that zones fill, run out and are reset all the time.
@@ -77,5 +80,33 @@ func ConfigFor(seed uint64) Config {
 		c.Geometry = tightGeometries[r.IntN(len(tightGeometries))]
 	}
 	c.Scrub = r.IntN(3) > 0
+	if r.IntN(3) == 0 {
+		c.chooseCopies(r)
+	}
 	return c
+}
+
+// ConfigWithCopiesFor draws one with several devices or copies.
+func ConfigWithCopiesFor(seed uint64) Config {
+	c := ConfigFor(seed)
+	if c.Devices == 0 {
+		c.chooseCopies(rand.New(rand.NewPCG(seed, 0xc0f17)))
+	}
+	return c
+}
+
+// pairGeometries are those of a device that holds two copies: of its sequential zones, and of its
+// conventional ones, each has a partner, and two can be active.
+var pairGeometries = []zone.Geometry{geometries[0], geometries[2], geometries[4], geometries[5]}
+
+// chooseCopies draws how many devices and copies there are, of which one is more than 1.
+func (c *Config) chooseCopies(r *rand.Rand) {
+	c.Devices, c.Copies = 2+r.IntN(2), 2
+	switch r.IntN(5) {
+	case 0:
+		c.Copies = 1
+	case 1:
+		c.Devices, c.Tight = 1, false
+		c.Geometry = pairGeometries[r.IntN(len(pairGeometries))]
+	}
 }

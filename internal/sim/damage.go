@@ -37,7 +37,7 @@ func Damaged(seed uint64, dir string, cov *Coverage) error {
 	if err := storetest.Write(r.meta, image); err != nil {
 		return err
 	}
-	r.newLife()
+	r.newLife(true)
 	var e *engine.Engine
 	r.await("open of a damaged store", func() { e, err = engine.Open(context.Background(), r.options(r.life)) }, false)
 	if err != nil {

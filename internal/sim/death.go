@@ -20,12 +20,14 @@ func (r *run) cut(power bool, why string) {
 	if l.down {
 		return
 	}
-	l.down, l.power = true, power
+	l.down, l.cut, l.power = true, true, power
 	r.inOrder = false
 	r.notef("CUT (power %t) %s", power, why)
 	r.coverReclaim(l)
 	if power {
-		r.mem.CutPower()
+		for _, d := range r.disks {
+			d.mem.CutPower()
+		}
 	}
 	if l.image == nil {
 		var err error
@@ -117,6 +119,8 @@ func (r *run) death() {
 	}
 	if !l.down && l.e != nil && r.c.Rarely(4) && !r.failed() {
 		r.close()
+	}
+	if l.down && !l.cut {
 		return
 	}
 	if !l.down {
@@ -139,9 +143,11 @@ func (r *run) death() {
 	if err := storetest.Write(r.meta, l.image); err != nil {
 		r.failf("image: %v", err)
 	}
-	r.taint(l.dev.plan.Spoiled()...)
+	r.spoiled(l)
 	if l.power {
-		r.mem.PowerOn(randv2.New(randv2.NewPCG(r.c.Seed(), 2)))
+		for _, d := range r.disks {
+			d.mem.PowerOn(randv2.New(randv2.NewPCG(r.c.Seed(), 2)))
+		}
 	}
 }
 
@@ -187,7 +193,9 @@ func (r *run) close() {
 	l := r.life
 	l.ops, l.commits, l.full = 0, 0, false
 	r.inOrder = true
-	l.dev.plan.Heal()
+	for _, d := range l.devs {
+		d.plan.Heal()
+	}
 	began := time.Now()
 	for i := 0; slices.ContainsFunc(r.clients, func(c *client) bool { return c.op != nil }) && !r.failed(); i++ {
 		r.settle()
@@ -208,7 +216,7 @@ func (r *run) close() {
 	r.sched.end(l)
 	r.cov.add("lives closed in order", 1)
 	r.coverReclaim(l)
-	r.taint(l.dev.plan.Spoiled()...)
+	r.spoiled(l)
 	if err != nil {
 		r.inOrder = false
 		if l.faults == 0 {
@@ -224,9 +232,7 @@ func (r *run) close() {
 	now := r.regs.tick()
 	r.regs.synced(now, func(*change) bool { return true })
 	if l.faults == 0 && len(r.failing) == 0 {
-		if err := l.dev.plan.Audit(); err != nil {
-			r.failf("%v", err)
-		}
+		r.audit(l)
 	}
 }
 

@@ -12,7 +12,9 @@ import (
 type device struct {
 	s    *sched
 	life *life
+	disk *disk
 	plan *faultdev.Device
+	dead bool // every operation fails; guarded by sched.mu
 }
 
 var (
@@ -21,10 +23,13 @@ var (
 )
 
 func (d *device) do(kind string, z int, off, n int64, op func() error) error {
-	v := d.s.wait(&event{kind: kind, zone: z, off: off, len: n, life: d.life})
+	v := d.s.wait(&event{kind: kind, dev: d, zone: z, off: off, len: n, life: d.life})
 	if v.err != nil {
 		where := "device"
 		return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "sim."+kind, where, v.err)
+	}
+	if d.isDead() {
+		return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "sim."+kind, "device", zone.ErrMedia)
 	}
 	err := op()
 	if v.after != nil {
@@ -38,8 +43,11 @@ func (d *device) Geometry() zone.Geometry { return d.plan.Geometry() }
 
 func (d *device) Report(first, n int) ([]zone.Zone, error) {
 	d.s.mu.Lock()
-	gone := d.life.gone
+	gone, dead := d.life.gone, d.dead
 	d.s.mu.Unlock()
+	if dead {
+		return nil, errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "sim.report", "device", zone.ErrMedia)
+	}
 	if gone {
 		return nil, errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "sim.report", "device", errGone)
 	}

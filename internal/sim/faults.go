@@ -35,7 +35,8 @@ func (r *run) complete(ev *event) {
 			return
 		}
 	}
-	if l.stormy && r.c.Rarely(r.cfg.Faults) {
+	r.meet(ev.dev)
+	if l.stormy && r.mayFail(ev) && r.c.Rarely(r.cfg.Faults) {
 		r.fault(ev)
 		return
 	}
@@ -57,14 +58,19 @@ func (r *run) cutAt(ev *event) {
 
 // fault lets a device operation go wrong.
 func (r *run) fault(ev *event) {
-	l, plan := r.life, r.life.dev.plan
+	l, plan, d := r.life, ev.dev.plan, ev.dev.disk
 	l.faults++
+	r.hurt = r.hurt || r.twice()
 	what := ""
 	media := verdict{err: zone.ErrMedia}
 	v := verdict{}
 	switch ev.kind {
 	case "append", "write":
-		switch what = pick(r.c, "append moves none", "append moves part", "append moves all", "write lost", "append torn", "write misdirected", "zone read-only", "zone offline"); what {
+		what = pick(r.c, "append moves none", "append moves part", "append moves all", "write lost", "append torn", "write misdirected", "zone read-only", "zone offline")
+		if !r.mayRuin(d, ev.zone) {
+			what = "append moves none"
+		}
+		switch what {
 		case "append moves none":
 			plan.FailAppend(ev.zone, 1, faultdev.MovedNone)
 		case "append moves part":
@@ -76,15 +82,15 @@ func (r *run) fault(ev *event) {
 		case "append torn":
 			plan.SpoilAppend(ev.zone, 1, faultdev.Torn, faultdev.Place{})
 		case "write misdirected":
-			over, ok := r.somewhere()
+			over, ok := r.somewhere(d)
 			if !ok {
 				what = "write lost"
 				plan.SpoilAppend(ev.zone, 1, faultdev.Lost, faultdev.Place{})
 				break
 			}
-			plan.SpoilAppend(ev.zone, 1, faultdev.Misdirected, over)
+			plan.SpoilAppend(ev.zone, 1, faultdev.Misdirected, over.Place)
 		default:
-			if !r.mayFail(ev.zone) {
+			if !r.mayEnd(d, ev.zone) {
 				what = "append moves none"
 				plan.FailAppend(ev.zone, 1, faultdev.MovedNone)
 				break
@@ -92,23 +98,23 @@ func (r *run) fault(ev *event) {
 			to := zone.ReadOnly
 			if what == "zone offline" {
 				to = zone.Offline
-				r.taintZone(ev.zone)
+				r.taintZone(d, ev.zone)
 			}
 			plan.FailZone(ev.zone, int64(r.c.Below(int(ev.len))), to)
 		}
 	case "read":
 		what = pick(r.c, "read error once", "read error for ever")
-		if what == "read error for ever" && !r.isLabel(ev.zone) {
+		if what == "read error for ever" && !d.isLabel(ev.zone) {
 			at := ev.off + extent.RoundDown(int64(r.c.Below(int(ev.len))))
 			plan.FailRead(ev.zone, at, extent.BlockSize, true)
-			bad := faultdev.Place{Zone: ev.zone, Range: extent.Range{Off: at, End: at + extent.BlockSize}}
+			bad := place{d.index, faultdev.Place{Zone: ev.zone, Range: extent.Range{Off: at, End: at + extent.BlockSize}}}
 			r.taint(bad)
 			r.forever = append(r.forever, bad)
 			break
 		}
 		what = "read error once"
 		plan.FailRead(ev.zone, ev.off, ev.len, false)
-		r.shaky = append(r.shaky, faultdev.Place{Zone: ev.zone, Range: extent.Range{Off: ev.off, End: ev.off + ev.len}})
+		r.shaky = append(r.shaky, place{d.index, faultdev.Place{Zone: ev.zone, Range: extent.Range{Off: ev.off, End: ev.off + ev.len}}})
 	case "flush":
 		what = pick(r.c, "flush fails", "flush fails but reached")
 		plan.FailFlush(1, what != "flush fails")
@@ -120,13 +126,14 @@ func (r *run) fault(ev *event) {
 	r.notef("%v: FAULT %s", ev, what)
 	r.sched.let(ev, v)
 	synctest.Wait()
-	r.taint(plan.Spoiled()...)
+	r.spoiled(l)
 }
 
 // trouble is what happens to the device with nobody asking.
 func (r *run) trouble(pending []*event) {
 	l := r.life
 	l.faults++
+	r.hurt = r.hurt || r.twice()
 	what := pick(r.c, "stall", "bit rot", "zone read-only at rest", "zone offline at rest", "metadata disk full")
 	switch what {
 	case "stall":
@@ -141,93 +148,36 @@ func (r *run) trouble(pending []*event) {
 		ev.stalled = time.Now().Add(d)
 		r.notef("%v stalls for %v", ev, d)
 	case "bit rot":
-		p, ok := r.somewhere()
+		d := r.victim()
+		p, ok := r.somewhere(d)
 		if !ok {
 			return
 		}
 		p.End = p.Off + extent.BlockSize
 		at := p.Off + int64(r.c.Below(extent.BlockSize))
-		if err := r.mem.Corrupt(p.Zone, at, 1); err != nil {
+		if err := d.mem.Corrupt(p.Zone, at, 1); err != nil {
 			r.failf("corrupt: %v", err)
 		}
 		r.taint(p)
-		r.notef("FAULT bit rot in zone %d at %d", p.Zone, at)
+		r.notef("FAULT bit rot in%s zone %d at %d", d, p.Zone, at)
 	case "metadata disk full":
 		l.metadataFull, l.full = true, !l.full
 		r.notef("FAULT metadata disk full: %t", l.full)
 	default:
-		p, ok := r.somewhere()
-		if !ok || !r.mayFail(p.Zone) {
+		d := r.victim()
+		p, ok := r.somewhere(d)
+		if !ok || !r.mayEnd(d, p.Zone) {
 			return
 		}
 		to := zone.ReadOnly
 		if what == "zone offline at rest" {
 			to = zone.Offline
-			r.taintZone(p.Zone)
+			r.taintZone(d, p.Zone)
 		}
-		if err := r.mem.SetCondition(p.Zone, to); err != nil {
+		if err := d.mem.SetCondition(p.Zone, to); err != nil {
 			r.failf("set condition: %v", err)
 		}
-		r.notef("FAULT %s: zone %d", what, p.Zone)
+		r.notef("FAULT %s:%s zone %d", what, d, p.Zone)
 	}
 	r.cov.add("faults "+what, 1)
-}
-
-// somewhere chooses a range of whole blocks of data below a write pointer.
-func (r *run) somewhere() (faultdev.Place, bool) {
-	zs, err := r.mem.Report(0, -1)
-	if err != nil {
-		return faultdev.Place{}, false
-	}
-	first := r.firstData()
-	var with []zone.Zone
-	for _, z := range zs[first:] {
-		if z.Condition != zone.Offline && min(z.WP, z.Capacity) > 2*extent.BlockSize {
-			with = append(with, z)
-		}
-	}
-	if len(with) == 0 {
-		return faultdev.Place{}, false
-	}
-	z := with[r.c.Below(len(with))]
-	blocks := int(min(z.WP, z.Capacity) / extent.BlockSize)
-	b := int64(1 + r.c.Below(blocks-1)) // the header is nobody's data
-	n := int64(1 + r.c.Below(blocks-int(b)))
-	return faultdev.Place{Zone: z.Index, Range: extent.Range{Off: b * extent.BlockSize, End: (b + n) * extent.BlockSize}}, true
-}
-
-// mayFail allows two sequential zones to fail for good in a run, and no label.
-func (r *run) mayFail(z int) bool {
-	if r.isLabel(z) || !r.cfg.Geometry.IsSequential(z) || len(r.failing) >= 2 {
-		return false
-	}
-	r.failing = append(r.failing, z)
-	return true
-}
-
-// isLabel reports whether the zone is one of the two that hold labels. With one of them being written
-// the other is all there is, and for its loss there is no remedy.
-func (r *run) isLabel(z int) bool { return z >= r.firstData()-2 && z < r.firstData() }
-
-// firstData is the first zone past the labels, of those that have a write pointer if any has.
-func (r *run) firstData() int {
-	if g := r.cfg.Geometry; g.NumSequential() > 0 {
-		return g.Conventional + 2
-	}
-	return 2
-}
-
-func (r *run) taint(places ...faultdev.Place) { r.taints = append(r.taints, places...) }
-
-func (r *run) taintZone(z int) {
-	r.taint(faultdev.Place{Zone: z, Range: extent.Range{End: r.cfg.Geometry.ZoneSize}})
-}
-
-func within(places []faultdev.Place, z int, off int64) bool {
-	for _, p := range places {
-		if p.Zone == z && off >= p.Off && off < p.End {
-			return true
-		}
-	}
-	return false
 }

@@ -17,8 +17,6 @@ import (
 
 	"github.com/shingle-store/shingle/internal/engine"
 	"github.com/shingle-store/shingle/internal/errdefs"
-	"github.com/shingle-store/shingle/internal/zone"
-	"github.com/shingle-store/shingle/internal/zone/faultdev"
 )
 
 // Result is what a run came to.
@@ -60,16 +58,18 @@ type run struct {
 	c       *Choices
 	cov     *Coverage
 	meta    string
-	mem     *zone.Mem
+	disks   []*disk
+	weak    *disk // with two copies on several disks: the one of them that may fail
 	sched   sched
 	life    *life
 	clients []*client
 	regs    *registers
-	taints  []faultdev.Place // what a read may rightly find bad
-	shaky   []faultdev.Place // what could not be read, once
-	failing []int            // zones that have failed for good
-	forever []faultdev.Place // what cannot be read any more
-	inOrder bool             // the last life was closed in order
+	taints  []place // what a read may rightly find bad
+	shaky   []place // what could not be read, once
+	failing []place // zones that have failed for good
+	hurt    bool    // with two copies: of some block groups there may be one less
+	forever []place // what cannot be read any more
+	inOrder bool    // the last life was closed in order
 
 	images    [2][]byte // memory for images of the metadata
 	stagedIDs int
@@ -81,15 +81,16 @@ type run struct {
 type life struct {
 	gone   bool // guarded by sched.mu
 	e      *engine.Engine
-	dev    *device
+	devs   []*device
 	faults int  // injected so far
 	stormy bool // there may be some
 	// metadataFull is whether the metadata's disk has been full in this life; full, whether it is.
 	metadataFull, full bool
 	down               bool // it has ended
-	power              bool // and the power with it
+	cut, power         bool // it was cut, and the power with it
 	// ops and commits count down to the end; 0: none.
 	ops, commits int
+	dies         int    // counts operations of the weak disk down to its death; 0: it lives
 	torn         string // how the commit is cut that is being made
 	image        []byte // of the metadata, as the end left it
 }
@@ -120,7 +121,12 @@ func (r *run) do() {
 			r.c.Step()
 		}
 		if r.birth() && r.verify() {
-			r.work()
+			if r.twice() && r.c.Rarely(4) {
+				r.mendAll()
+			}
+			if !r.failed() {
+				r.work()
+			}
 		}
 		r.death()
 	}
@@ -149,9 +155,23 @@ func (r *run) dismiss() {
 
 func (r *run) format() bool {
 	var err error
-	if r.mem, err = zone.NewMem(r.cfg.Geometry, zone.MemOptions{Garbage: r.cfg.Garbage}); err == nil {
+	var devices []engine.Device
+	for range max(1, r.cfg.Devices) {
+		var d *disk
+		if d, err = r.newDisk(r.cfg.Geometry); err != nil {
+			break
+		}
+		devices = append(devices, engine.Device{Path: d.path, Device: d.mem})
+	}
+	if r.several() || r.twice() {
+		r.cov.add(fmt.Sprintf("runs with %d devices and %d copies", len(r.disks), max(1, r.cfg.Copies)), 1)
+	}
+	if r.several() {
+		r.weak = r.disks[r.c.Below(len(r.disks))]
+	}
+	if err == nil {
 		err = engine.Format(engine.FormatOptions{
-			Devices: []engine.Device{{Device: r.mem}}, MetadataPath: r.meta, UUID: [16]byte{1, 2, 3}, Compression: r.cfg.Compression,
+			Devices: devices, Copies: r.cfg.Copies, MetadataPath: r.meta, UUID: [16]byte{1, 2, 3}, Compression: r.cfg.Compression,
 			MetadataLimit: r.cfg.MetadataLimit, Now: time.Now, MetadataNoSync: true,
 		})
 	}
@@ -165,7 +185,7 @@ func (r *run) format() bool {
 func (r *run) options(l *life) engine.Options {
 	codec := r.cfg.Compression
 	return engine.Options{
-		Devices: []engine.Device{{Device: l.dev}}, MetadataPath: r.meta, MetadataLimit: r.cfg.MetadataLimit, Compression: &codec,
+		Devices: l.given(), MetadataPath: r.meta, MetadataLimit: r.cfg.MetadataLimit, Compression: &codec,
 		NoDelalloc: r.cfg.NoDelalloc, DirtyLimit: r.cfg.DirtyLimit, MaxWait: maxWait,
 		WritebackAge: r.cfg.WritebackAge, Workers: r.cfg.Workers, Now: time.Now,
 		Random: rand.NewChaCha8([32]byte{byte(len(r.history)), byte(len(r.history) >> 8)}), MetadataNoSync: true,
@@ -173,13 +193,11 @@ func (r *run) options(l *life) engine.Options {
 	}
 }
 
-// newLife chooses how the next life will go.
-func (r *run) newLife() *life {
+// newLife chooses how the next life will go; calm: without faults.
+func (r *run) newLife(calm bool) *life {
 	l := &life{stormy: r.cfg.Faults > 0 && r.c.Rarely(2)}
-	l.dev = &device{s: &r.sched, life: l, plan: faultdev.New(r.mem, r.c.Seed())}
-	for _, p := range r.forever {
-		l.dev.plan.FailRead(p.Zone, p.Off, p.Len(), true)
-	}
+	l.stormy = l.stormy && !calm
+	r.gather(l, calm)
 	r.life = l
 	return l
 }
@@ -198,7 +216,7 @@ func (r *run) plot() {
 // birth opens the store. False means that the life has ended in the middle of it.
 func (r *run) birth() bool {
 	for {
-		l := r.newLife()
+		l := r.newLife(false)
 		if r.c.Rarely(6) {
 			l.ops = 1 + r.c.Below(12)
 		}
@@ -217,7 +235,7 @@ func (r *run) birth() bool {
 			r.notef("open")
 			return true
 		}
-		if !l.down && !(l.faults > 0 && errdefs.Is(err, errdefs.Device)) {
+		if !l.down && !((l.faults > 0 || r.lame()) && errdefs.Is(err, errdefs.Device)) {
 			r.failf("the store does not open: %v", err)
 			return false
 		}
@@ -370,7 +388,7 @@ func (r *run) step() {
 func (r *run) verify() bool {
 	l := r.life
 	for _, x := range l.e.Conditions() {
-		legal := len(r.failing) > 0 || len(r.taints)+len(r.shaky) > 0 || l.faults > 0
+		legal := r.hurt || len(r.failing) > 0 || len(r.taints)+len(r.shaky) > 0 || l.faults > 0
 		if (x.Severity >= engine.Warning || strings.Contains(x.Reason, "LOSS")) && !legal {
 			r.failf("a legal end has left a condition: %+v", x)
 		}
@@ -429,12 +447,15 @@ func (r *run) finale() {
 	if r.failed() {
 		return
 	}
-	r.newLife().stormy = false
+	r.newLife(true)
 	if !r.open() {
 		return
 	}
 	var err error
 	if r.verify() {
+		if r.twice() {
+			r.mendAll()
+		}
 		r.await("sync", func() { _, err = r.life.e.Sync(context.Background(), nil, nil) }, false)
 		u := r.life.e.Usage()
 		switch {
@@ -444,6 +465,10 @@ func (r *run) finale() {
 			r.failf("%d bytes stay reserved and %d dirty after a sync", u.Reserved, u.Dirty)
 		}
 	}
+	if r.failed() {
+		r.death() // so that nothing of it is left
+		return
+	}
 	r.await("close", func() {
 		if cerr := r.life.e.Close(context.Background()); err == nil {
 			err = cerr
@@ -452,9 +477,7 @@ func (r *run) finale() {
 	if err != nil {
 		r.failf("the last close: %v", err)
 	}
-	if aerr := r.life.dev.plan.Audit(); aerr != nil {
-		r.failf("%v", aerr)
-	}
+	r.audit(r.life)
 	r.check()
 }
 
@@ -463,13 +486,14 @@ func (r *run) check() {
 	if r.failed() {
 		return
 	}
+	var devices []engine.Device
+	for _, d := range r.disks {
+		devices = append(devices, engine.Device{Path: d.path, Device: d.mem})
+	}
 	err := engine.Check(context.Background(), engine.CheckOptions{
-		Devices: []engine.Device{{Device: r.mem}}, MetadataPath: r.meta, MetadataLimit: r.cfg.MetadataLimit, ReadData: len(r.taints) == 0,
+		Devices: devices, MetadataPath: r.meta, MetadataLimit: r.cfg.MetadataLimit, ReadData: len(r.taints) == 0,
 	}, func(p engine.Problem) {
-		var z int
-		fmt.Sscanf(p.Object, "zone %d", &z)
-		hit := z > 0 && (slices.Contains(r.failing, z) || slices.ContainsFunc(r.taints, func(t faultdev.Place) bool { return t.Zone == z }))
-		if !hit && (len(r.failing) == 0 || !strings.HasPrefix(p.Object, "block group")) {
+		if !r.excused(p) {
 			r.failf("check: %v", p)
 		}
 	})
@@ -477,4 +501,31 @@ func (r *run) check() {
 		r.failf("check: %v", err)
 	}
 	r.cov.add("lives checked", 1)
+}
+
+// excused reports whether the run has done something that a problem may come of.
+func (r *run) excused(p engine.Problem) bool {
+	number, z := 0, 0
+	if n, _ := fmt.Sscanf(p.Object, "device %d zone %d", &number, &z); n < 2 {
+		number = 0
+		fmt.Sscanf(p.Object, "zone %d", &z)
+	}
+	d := r.numbered(number)
+	hit := func(t place) bool { return d != nil && t.disk == d.index && t.Zone == z }
+	if z > 0 && (slices.ContainsFunc(r.failing, hit) || slices.ContainsFunc(r.taints, hit)) {
+		return true
+	}
+	if !strings.HasPrefix(p.Object, "block group") {
+		return false
+	}
+	return len(r.failing) > 0 || r.hurt && strings.Contains(p.Msg, "copies of")
+}
+
+// audit holds what the engine has had the disks do against their limits.
+func (r *run) audit(l *life) {
+	for _, d := range l.devs {
+		if err := d.plan.Audit(); err != nil {
+			r.failf("%v", err)
+		}
+	}
 }

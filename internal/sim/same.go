@@ -22,7 +22,7 @@ func Same(cfg Config, requests uint64, each int, ch *Choices, dir string, cov *C
 		left[i] = each
 	}
 	for !r.failed() {
-		r.newLife().stormy = false
+		r.newLife(true)
 		if !r.open() || !r.verify() {
 			break
 		}

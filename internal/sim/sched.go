@@ -16,6 +16,7 @@ var errGone = errors.New("the process is gone")
 // two steps.
 type event struct {
 	kind     string
+	dev      *device // of an operation of a device
 	zone     int
 	off, len int64
 	life     *life
@@ -25,15 +26,27 @@ type event struct {
 }
 
 func (e *event) String() string {
+	disk := ""
+	if e.dev != nil {
+		disk = e.dev.disk.String()
+	}
 	switch e.kind {
 	case "append", "read":
-		return fmt.Sprintf("%s zone %d at %d, %d bytes", e.kind, e.zone, e.off, e.len)
+		return fmt.Sprintf("%s%s zone %d at %d, %d bytes", e.kind, disk, e.zone, e.off, e.len)
 	case "commit", "committed", "flush":
-		return e.kind
+		return e.kind + disk
 	case "client":
 		return fmt.Sprintf("client %d goes on", e.zone)
 	}
-	return fmt.Sprintf("%s zone %d", e.kind, e.zone)
+	return fmt.Sprintf("%s%s zone %d", e.kind, disk, e.zone)
+}
+
+// index is that of the disk that an operation is for.
+func (e *event) index() int {
+	if e.dev == nil {
+		return 0
+	}
+	return e.dev.disk.index
 }
 
 // verdict is how an event goes on: with an error it does not take effect.
@@ -78,7 +91,7 @@ func (s *sched) pending(now time.Time) []*event {
 		}
 	}
 	slices.SortFunc(p, func(a, b *event) int {
-		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.zone, b.zone), cmp.Compare(a.off, b.off),
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.index(), b.index()), cmp.Compare(a.zone, b.zone), cmp.Compare(a.off, b.off),
 			cmp.Compare(a.len, b.len), cmp.Compare(a.order, b.order))
 	})
 	return p

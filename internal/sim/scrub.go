@@ -106,19 +106,20 @@ func (r *run) checkScrub(o *op, shown []engine.Scrub, found []engine.ScrubFindin
 	case last.Findings != k.Errors() || int(last.Findings) > len(found):
 		r.failf("%v: %d findings, and %+v", o, len(found), last)
 	}
-	met := map[uint64]bool{}
+	met := map[[3]uint64]bool{}
 	for _, f := range found {
 		if f.Object != "" { // a label has no address
 			continue
 		}
-		unlucky := f.Unreadable && within(r.shaky, int(f.Zone), f.ZoneOffset)
-		if !within(r.taints, int(f.Zone), f.ZoneOffset) && !unlucky {
+		unlucky := f.Unreadable && r.within(r.shaky, int(f.Device), int(f.Zone), f.ZoneOffset)
+		if !r.within(r.taints, int(f.Device), int(f.Zone), f.ZoneOffset) && !unlucky {
 			r.failf("%v: a good block is called bad: %+v", o, f)
 		}
-		if met[f.Address] {
+		at := [3]uint64{f.Address, uint64(f.Device), uint64(f.Zone)}
+		if met[at] {
 			r.failf("%v: found twice: %+v", o, f)
 		}
-		met[f.Address] = true
+		met[at] = true
 	}
 	r.cov.add("scrub "+map[scrub.State]string{
 		scrub.Paused: "paused", scrub.Cancelled: "cancelled", scrub.Interrupted: "interrupted", scrub.Finished: "finished", scrub.Failed: "failed",

@@ -51,6 +51,16 @@ func bubble(t *testing.T, cfg Config, ch *Choices, cov *Coverage) (res Result) {
 // -sim.seed=N -sim.for=1ns does that one again.
 func TestSimulator(t *testing.T) {
 	t.Parallel()
+	attack(t, ConfigFor)
+}
+
+// TestSimulatorCopies is TestSimulator on stores of several devices, or with two copies, alone.
+func TestSimulatorCopies(t *testing.T) {
+	t.Parallel()
+	attack(t, ConfigWithCopiesFor)
+}
+
+func attack(t *testing.T, config func(seed uint64) Config) {
 	seed := *simSeed
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
@@ -71,7 +81,7 @@ func TestSimulator(t *testing.T) {
 				t.Parallel()
 				for i := next.Add(1) - 1; (i == 0 || time.Since(began) < d) && !t.Failed(); i = next.Add(1) - 1 {
 					s := seed + i
-					t.Run(fmt.Sprint(s), func(t *testing.T) { simulate(t, s, cov) })
+					t.Run(fmt.Sprint(s), func(t *testing.T) { simulate(t, s, config(s), cov) })
 				}
 			})
 		}
@@ -80,9 +90,8 @@ func TestSimulator(t *testing.T) {
 		seed, seed+next.Load()-1, time.Since(began).Seconds(), cov.Sum("operations "), cov.Count("cuts all")+cov.Count("lives closed in order"), cov)
 }
 
-func simulate(t *testing.T, seed uint64, cov *Coverage) {
+func simulate(t *testing.T, seed uint64, cfg Config, cov *Coverage) {
 	ch := Fresh(seed)
-	cfg := ConfigFor(seed)
 	res := bubble(t, cfg, ch, cov)
 	if res.Err == nil {
 		return

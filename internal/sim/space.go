@@ -116,7 +116,7 @@ func (c *client) planTrim(ch *Choices) *op {
 		}
 		sum := res.Trimmed + res.InUse + res.AlreadyTrimmed + res.TooShort + res.PartialZone + res.Busy +
 			res.Unsupported + res.Gap + res.Quarantined + res.Failed
-		calm := l.faults == 0 && len(c.r.failing) == 0 && len(c.r.taints) == 0 && !c.r.life.metadataFull
+		calm := l.faults == 0 && !c.r.lame() && len(c.r.failing) == 0 && len(c.r.taints) == 0 && !c.r.life.metadataFull
 		switch {
 		case sum != res.Done || res.Done > res.Total:
 			c.r.failf("%v: what was looked at does not add up: %+v", o, res)
