@@ -849,5 +849,10 @@ func TestThirdDevice(t *testing.T) {
 		sameFile(t, e, "f", data)
 		sameFile(t, e, "g", more)
 		b.close()
+		b.given = []int{0, 1, 2}
+		b.open()
+		b.whole()
+		b.close()
+		b.wantClean()
 	}
 }
