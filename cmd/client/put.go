@@ -28,7 +28,7 @@ With -r, symbolic links and special files inside a folder are skipped, told of a
 The transfer goes on after a restart of the engine.`
 
 func (a *app) putCommand() *cobra.Command {
-	var o transferOptions
+	var o putOptions
 	cmd := &cobra.Command{
 		Use:   "put SRC... DST",
 		Short: "copy files into the store",
@@ -40,6 +40,7 @@ func (a *app) putCommand() *cobra.Command {
 		},
 	}
 	o.flags(cmd, "folders")
+	o.match.flag(cmd, "there must be no such file")
 	return cmd
 }
 
@@ -47,14 +48,25 @@ func (a *app) putCommand() *cobra.Command {
 // each. Of files nothing is held.
 const putMemory = 512 << 20
 
+// putOptions are the flags of put.
+type putOptions struct {
+	transferOptions
+	match matchFlag
+}
+
 // putter carries out one put.
 type putter struct {
 	transfer
-	window int64 // of each writer of a pipe
+	window  int64                 // of each writer of a pipe
+	ifMatch *client.Preconditions // of the only file; nil: nothing is asked
 }
 
-func (a *app) put(ctx context.Context, srcs []string, dst string, o transferOptions) error {
+func (a *app) put(ctx context.Context, srcs []string, dst string, o putOptions) error {
 	if err := o.check(); err != nil {
+		return err
+	}
+	ifMatch, err := o.match.of(o.single(srcs))
+	if err != nil {
 		return err
 	}
 	name, into, err := a.target(ctx, dst)
@@ -68,9 +80,9 @@ func (a *app) put(ctx context.Context, srcs []string, dst string, o transferOpti
 	if o.single(srcs) {
 		window = 0
 	}
-	p := putter{transfer: a.transfer(ctx, srcs, o), window: window}
+	p := putter{transfer: a.transfer(ctx, srcs, o.transferOptions), window: window, ifMatch: ifMatch}
 	for _, src := range srcs {
-		p.source(ctx, src, name, into, o)
+		p.source(ctx, src, name, into, o.transferOptions)
 	}
 	return p.end(ctx, "put")
 }
@@ -84,7 +96,7 @@ func (p *putter) source(ctx context.Context, src, dst string, into bool, o trans
 			return
 		}
 		p.do(dst, func(ctx context.Context) error {
-			return p.pipe(ctx, p.a.in, dst, client.WriteOptions{Mode: client.Replace})
+			return p.pipe(ctx, p.a.in, dst, client.WriteOptions{Mode: client.Replace, IfMatch: p.ifMatch})
 		})
 		return
 	}
@@ -167,7 +179,7 @@ func (p *putter) file(ctx context.Context, src, dst string) error {
 		return pathless(err)
 	}
 	mode := uint32(st.Mode().Perm())
-	o := client.WriteOptions{Mode: client.Replace, Mtime: st.ModTime(), ModeBits: &mode}
+	o := client.WriteOptions{Mode: client.Replace, IfMatch: p.ifMatch, Mtime: st.ModTime(), ModeBits: &mode}
 	// Files of /proc have a size of 0 and content, and cannot be asked for the same again.
 	if !st.Mode().IsRegular() || st.Size() == 0 {
 		return p.pipe(ctx, f, dst, o)

@@ -10,7 +10,10 @@ import (
 	"github.com/shingle-store/shingle/api/client"
 )
 
-type rmOptions struct{ recursive, force bool }
+type rmOptions struct {
+	recursive, force bool
+	match            matchFlag
+}
 
 func (a *app) rmCommand() *cobra.Command {
 	var o rmOptions
@@ -24,6 +27,7 @@ space comes back in the background.`,
 	}
 	cmd.Flags().BoolVarP(&o.recursive, "recursive", "r", false, "directories with everything in them")
 	cmd.Flags().BoolVarP(&o.force, "force", "f", false, "a missing name is no error")
+	o.match.flag(cmd, "")
 	return cmd
 }
 
@@ -39,11 +43,17 @@ type removed struct {
 type remover struct {
 	a *app
 	*batch
+	ifMatch                 *client.Preconditions // of the only file; nil: nothing is asked
 	deleted, freed, pending atomic.Int64
 }
 
 func (a *app) rm(ctx context.Context, args []string, o rmOptions) error {
-	r := remover{a: a, batch: a.batch(ctx, defaultJobs, len(args) == 1 && !o.recursive)}
+	single := len(args) == 1 && !o.recursive
+	ifMatch, err := o.match.of(single)
+	if err != nil {
+		return err
+	}
+	r := remover{a: a, batch: a.batch(ctx, defaultJobs, single), ifMatch: ifMatch}
 	for _, arg := range args {
 		name, _ := storeName(arg)
 		if name == "" {
@@ -55,8 +65,7 @@ func (a *app) rm(ctx context.Context, args []string, o rmOptions) error {
 		}
 		r.tree(ctx, name, o.force)
 	}
-	err := r.wait(ctx)
-	if err != nil {
+	if err := r.wait(ctx); err != nil {
 		return err
 	}
 	return a.answer(removed{r.deleted.Load(), r.freed.Load(), r.pending.Load(), r.failures()}, noText)
@@ -104,7 +113,7 @@ func (r *remover) delete(name string, missing bool) {
 
 // one deletes one name.
 func (r *remover) one(ctx context.Context, name string, missing bool) error {
-	freed, err := r.a.c.Delete(ctx, name, client.DeleteOptions{AllowMissing: missing})
+	freed, err := r.a.c.Delete(ctx, name, client.DeleteOptions{IfMatch: r.ifMatch, AllowMissing: missing})
 	if err != nil {
 		return err
 	}

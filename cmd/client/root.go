@@ -71,7 +71,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.output, "output", "text", "text or json: one document with sizes in bytes")
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing but errors and what was asked for")
 	root.AddCommand(
-		a.putCommand(), a.getCommand(), a.catCommand(), a.lsCommand(), a.statCommand(), a.rmCommand(),
+		a.putCommand(), a.getCommand(), a.catCommand(), a.writeCommand(), a.truncateCommand(), a.punchCommand(), a.lsCommand(), a.statCommand(), a.rmCommand(),
 		a.mvCommand(), a.cloneCommand(), a.mapCommand(), a.syncCommand(), a.dfCommand(), a.zonesCommand(), a.trimCommand(),
 		a.infoCommand(), a.reclaimCommand(), a.scrubCommand(), a.deviceCommand(),
 	)
