@@ -61,6 +61,7 @@ func (a *app) get(ctx context.Context, srcs []string, dst string, o transferOpti
 		return usagef("%q is not a folder; end it with / to get several things into it", dst)
 	}
 	g := getter{a.transfer(ctx, srcs, o)}
+	g.expect(g.ctx, func(ctx context.Context) (int64, error) { return a.storedSize(ctx, srcs) })
 	for _, src := range srcs {
 		g.source(ctx, src, dst, into, o)
 	}

@@ -42,7 +42,7 @@ func join(dir, rel string) string {
 
 // named puts what an error is about before it, as people typed it; the root has no name.
 func named(name string, err error) error {
-	if name == "" {
+	if name == "" || err == nil {
 		return err
 	}
 	return fmt.Errorf("%s: %w", name, err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,9 @@ import (
 type progress struct {
 	files, bytes, directories, skipped atomic.Int64
 	start                              time.Time
+	total                              atomic.Int64 // what there is to move, in bytes, if measured
+	measured                           atomic.Bool
+	helpers                            sync.WaitGroup
 	stop, stopped                      chan struct{}
 }
 
@@ -40,8 +44,7 @@ func (p *progress) watch(w io.Writer) {
 			fmt.Fprint(w, "\r\x1b[K")
 			return
 		case <-t.C:
-			n := p.bytes.Load()
-			fmt.Fprintf(w, "\r\x1b[K%d files, %s, %s/s", p.files.Load(), size(n), size(p.rate()))
+			fmt.Fprint(w, "\r\x1b[K"+p.line(time.Since(p.start)))
 		}
 	}
 }
@@ -56,6 +59,7 @@ func (p *progress) done() {
 	if p.stop != nil {
 		close(p.stop)
 		<-p.stopped
+		p.helpers.Wait()
 	}
 }
 

@@ -81,6 +81,7 @@ func (a *app) put(ctx context.Context, srcs []string, dst string, o putOptions) 
 		window = 0
 	}
 	p := putter{transfer: a.transfer(ctx, srcs, o.transferOptions), window: window, ifMatch: ifMatch}
+	p.expect(p.ctx, func(ctx context.Context) (int64, error) { return sourcesSize(ctx, srcs) })
 	for _, src := range srcs {
 		p.source(ctx, src, name, into, o.transferOptions)
 	}
