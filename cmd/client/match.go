@@ -39,7 +39,7 @@ func (m *matchFlag) conditions() (*client.Preconditions, error) {
 // of is conditions for the only file of a verb that takes several: a generation is that of one.
 func (m *matchFlag) of(single bool) (*client.Preconditions, error) {
 	if m.set() && !single {
-		return nil, usagef("--if-generation is for one file; name one, without -r")
+		return nil, usagef("--if-generation is for one file; name one, without -r and --dry-run")
 	}
 	return m.conditions()
 }

@@ -71,17 +71,18 @@ type moved struct {
 	Skipped     int64   `json:"skipped"`
 	Failed      int     `json:"failed"`
 	Seconds     float64 `json:"seconds"`
+	DryRun      bool    `json:"dry_run,omitempty"` // then nothing was moved
 }
 
 // answer says what was moved.
-func (p *progress) answer(a *app, verb string, failed int) error {
+func (p *progress) answer(a *app, verb string, failed int, dry bool) error {
 	m := moved{
 		Files: p.files.Load(), Directories: p.directories.Load(), Bytes: p.bytes.Load(), Skipped: p.skipped.Load(),
-		Failed: failed, Seconds: time.Since(p.start).Seconds(),
+		Failed: failed, Seconds: time.Since(p.start).Seconds(), DryRun: dry,
 	}
-	text := fmt.Sprintf("%s %d files, %s, %s/s", verb, m.Files, size(m.Bytes), size(p.rate()))
-	if m.Files == 1 {
-		text = fmt.Sprintf("%s 1 file, %s, %s/s", verb, size(m.Bytes), size(p.rate()))
+	text := fmt.Sprintf("%s %s, %s", verb, count(uint64(m.Files), "file"), size(m.Bytes))
+	if !dry {
+		text += fmt.Sprintf(", %s/s", size(p.rate()))
 	}
 	if m.Skipped > 0 {
 		text += fmt.Sprintf(", %d skipped", m.Skipped)

@@ -16,8 +16,8 @@ import (
 const putHelp = `put SRC... DST copies files from here into the store.
 
 Each file is replaced whole: until it is complete and durable the old one stays. When put
-exits with 0 everything is durable. Modification times and modes are kept. A file that changes
-while it is read is not put. SRC may be "-" for standard input; then DST names the file.
+exits with 0 everything is durable. Modification times and modes are kept, those of folders where the
+directory is new in the store. A file that changes while it is read is not put. SRC may be "-" for standard input; then DST names the file.
 
 If DST ends with "/" or is a directory in the store, things go into it under their own
 names; otherwise DST is the new name itself, of the file or, with -r, of the folder:
@@ -65,7 +65,7 @@ func (a *app) put(ctx context.Context, srcs []string, dst string, o putOptions) 
 	if err := o.check(); err != nil {
 		return err
 	}
-	ifMatch, err := o.match.of(o.single(srcs))
+	ifMatch, err := o.match.of(o.single(srcs) && !o.dry)
 	if err != nil {
 		return err
 	}
@@ -96,6 +96,10 @@ func (p *putter) source(ctx context.Context, src, dst string, into bool, o trans
 			p.fail("-", usagef("standard input needs a file name, not a directory"))
 			return
 		}
+		if p.dry {
+			p.would("-", dst, 0)
+			return
+		}
 		p.do(dst, func(ctx context.Context) error {
 			return p.pipe(ctx, p.a.in, dst, client.WriteOptions{Mode: client.Replace, IfMatch: p.ifMatch})
 		})
@@ -121,6 +125,8 @@ func (p *putter) source(ctx context.Context, src, dst string, into bool, o trans
 		p.folder(ctx, src, dst)
 	case !st.Mode().IsRegular() && st.Mode()&fs.ModeNamedPipe == 0:
 		p.fail(src, errors.New("is neither a file nor a folder"))
+	case p.dry:
+		p.would(src, dst, st.Size())
 	default:
 		p.do(src, func(ctx context.Context) error { return p.file(ctx, src, dst) })
 	}
@@ -132,6 +138,7 @@ func (p *putter) folder(ctx context.Context, src, dst string) {
 	if real, err := filepath.EvalSymlinks(src); err == nil {
 		src = real
 	}
+	made := map[string]chan struct{}{} // of each folder here: closed when its directory is there
 	err := filepath.WalkDir(src, func(file string, d fs.DirEntry, err error) error {
 		if p.ctx.Err() != nil {
 			return fs.SkipAll
@@ -145,14 +152,40 @@ func (p *putter) folder(ctx context.Context, src, dst string) {
 			return err
 		}
 		name := join(dst, filepath.ToSlash(rel))
+		// What is in a directory would make it too, without its mode and time. It was begun before.
+		above := made[filepath.Dir(file)]
 		switch {
 		case d.IsDir():
-			if name != "" {
-				p.directories.Add(1)
-				p.do(file, func(ctx context.Context) error { return p.directory(ctx, name) })
+			if name == "" {
+				return nil
 			}
+			p.directories.Add(1)
+			if p.dry {
+				return nil
+			}
+			ready := make(chan struct{})
+			made[file] = ready
+			p.do(file, func(ctx context.Context) error {
+				defer close(ready)
+				if err := await(ctx, above); err != nil {
+					return err
+				}
+				return p.directory(ctx, file, name)
+			})
+		case d.Type().IsRegular() && p.dry:
+			st, err := d.Info()
+			if err != nil {
+				p.fail(file, pathless(err))
+				return nil
+			}
+			p.would(file, name, st.Size())
 		case d.Type().IsRegular():
-			p.do(file, func(ctx context.Context) error { return p.file(ctx, file, name) })
+			p.do(file, func(ctx context.Context) error {
+				if err := await(ctx, above); err != nil {
+					return err
+				}
+				return p.file(ctx, file, name)
+			})
 		default:
 			p.skipped.Add(1)
 			p.a.warn("%s: skipped: it is neither a file nor a folder", file)
@@ -162,9 +195,27 @@ func (p *putter) folder(ctx context.Context, src, dst string) {
 	p.fail(src, err)
 }
 
-// directory makes a directory, so that an empty one is not lost.
-func (p *putter) directory(ctx context.Context, name string) error {
-	_, err := p.a.c.Create(ctx, name, client.CreateOptions{Directory: true})
+// await waits until ready is closed; nil is.
+func await(ctx context.Context, ready <-chan struct{}) error {
+	if ready == nil {
+		return nil
+	}
+	select {
+	case <-ready:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// directory makes a directory, so that an empty one is not lost, like the folder src.
+func (p *putter) directory(ctx context.Context, src, name string) error {
+	st, err := os.Stat(src)
+	if err != nil {
+		return pathless(err)
+	}
+	mode := uint32(st.Mode().Perm())
+	_, err = p.a.c.Create(ctx, name, client.CreateOptions{Directory: true, Mode: &mode, Mtime: st.ModTime()})
 	return err
 }
 
