@@ -187,6 +187,9 @@ func (a *app) sentence(err error) string {
 			size(u.GetFreeBytes()), size(u.GetZoneUnusableBytes()))
 	}
 	message := e.Message
+	if e.Reason == "PRECONDITION" && e.Meta["generation"] != "" {
+		message += "; it was changed meanwhile, or was never so: `client stat` shows what it is now"
+	}
 	for _, kind := range []string{"", "file ", "directory "} { // named once is enough
 		message = strings.TrimPrefix(message, kind+prefix)
 	}
