@@ -129,11 +129,18 @@ func remedy(c conditionJSON) string {
 		return "engine check"
 	case "ZONE_NOT_RECLAIMABLE":
 		return "client scrub start -B, then client scrub findings"
-	case "ZONE_FAILED", "ZONE_QUARANTINED", "WRITE_FAILED", "LABEL_ZONE_FAILED":
+	case "DEVICE_FAILED", "DEVICE_MISSING":
+		if number, ok := strings.CutPrefix(c.Object, "devices/"); ok {
+			return "client device replace " + shellWord(number) + " PATH"
+		}
+		return "client device ls"
+	case "DEVICE_STALE", "DEVICE_UNREADABLE", "DEGRADED", "COPIES_DIFFER":
+		return "client device ls"
+	case "ZONE_FAILED", "ZONE_QUARANTINED", "WRITE_FAILED", "WRITE_POINTER_AHEAD", "WRITE_POINTER_BEHIND", "LABEL_ZONE_FAILED":
 		return "client zones"
 	case "METADATA_SPACE", "NO_SPACE":
 		return "client df"
-	case "LABEL_DAMAGED", "LABEL_NOT_WRITTEN", "DATA_LOSS":
+	case "LABEL_DAMAGED", "LABEL_NOT_WRITTEN", "BITMAP_LOST", "BITMAP_MENDED", "DATA_LOSS", "READ_ONLY":
 		return "engine check"
 	}
 	return ""
