@@ -150,7 +150,7 @@ func (g *getter) folder(top *client.File, src, dst string) {
 			}
 			// A directory comes before what is in it, so it is made here and not in turn.
 			if err := p.root.MkdirAll(rel, 0o777); err != nil {
-				g.fail(name, err)
+				g.fail(name, p.at(rel, err))
 				continue
 			}
 			p.directory(rel, f)

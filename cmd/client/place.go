@@ -68,6 +68,11 @@ func (p *place) finish(fail func(what string, err error)) {
 	}
 }
 
+// at names what an error of package os is about as people do, without temporary names.
+func (p *place) at(rel string, err error) error {
+	return fmt.Errorf("%s: %w", filepath.Join(p.root.Name(), rel), pathless(err))
+}
+
 // file fetches one file to rel in p.
 func (g *getter) file(ctx context.Context, name string, p *place, rel string) (err error) {
 	r, err := g.a.c.Read(ctx, name, client.ReadOptions{})
@@ -77,14 +82,14 @@ func (g *getter) file(ctx context.Context, name string, p *place, rel string) (e
 	defer r.Close()
 	if dir := filepath.Dir(rel); dir != "." {
 		if err := p.root.MkdirAll(dir, 0o777); err != nil {
-			return err
+			return p.at(dir, err)
 		}
 	}
 	// Not os.CreateTemp, which ignores the umask.
 	tmp := filepath.Join(filepath.Dir(rel), ".shingle-"+rand.Text()[:12]+".tmp")
 	f, err := p.root.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
 	if err != nil {
-		return err
+		return p.at(rel, err)
 	}
 	defer func() {
 		if err != nil {
@@ -116,7 +121,7 @@ func (g *getter) file(ctx context.Context, name string, p *place, rel string) (e
 		}
 	}
 	if err := p.root.Rename(tmp, rel); err != nil {
-		return err
+		return p.at(rel, err)
 	}
 	g.files.Add(1)
 	return nil

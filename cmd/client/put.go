@@ -264,8 +264,12 @@ func (p *putter) pipe(ctx context.Context, r io.Reader, dst string, o client.Wri
 // pathless takes the path out of an error of package os, where the caller adds it.
 func pathless(err error) error {
 	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	var le *os.LinkError
+	switch {
+	case errors.As(err, &pe):
 		return pe.Err
+	case errors.As(err, &le):
+		return le.Err
 	}
 	return err
 }
