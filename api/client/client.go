@@ -146,14 +146,20 @@ func passing(err error) bool {
 }
 
 // retry calls f until it succeeds, fails in a way that will not pass, or the retry time is
-// over; then it returns f's last error. f must be harmless to repeat.
+// over; then it returns f's last error, or, if the deadline cut that short, the one before, which
+// says why it took so long. f must be harmless to repeat.
 func (c *Client) retry(ctx context.Context, f func() error) error {
 	p := c.patience()
+	var before error
 	for {
 		err := f()
-		if err == nil || !passing(err) || !p.wait(ctx) {
+		switch {
+		case err != nil && before != nil && CodeOf(err) == codes.DeadlineExceeded:
+			return before
+		case err == nil || !passing(err) || !p.wait(ctx):
 			return err
 		}
+		before = err
 	}
 }
 

@@ -218,6 +218,31 @@ func TestRetryTimeIsOver(t *testing.T) {
 	}
 }
 
+// TestDeadlineBetweenAttempts: a deadline that ends the last of several attempts does not hide what the
+// others were told.
+func TestDeadlineBetweenAttempts(t *testing.T) {
+	s := clienttest.New(t)
+	c := dial(t, s)
+	calls := 0
+	s.Faults.Call = func(string) error {
+		if calls++; calls > 2 {
+			time.Sleep(2 * time.Second)
+		}
+		return clienttest.Errorf(codes.Unavailable, "DRAINING", nil, "going down")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if _, err := c.Usage(ctx); !IsUnavailable(err) || ReasonOf(err) != "DRAINING" {
+		t.Errorf("got %v", err)
+	}
+	s.Faults.Call = func(string) error { time.Sleep(100 * time.Millisecond); return nil }
+	short, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := c.Usage(short); CodeOf(err) != codes.DeadlineExceeded {
+		t.Errorf("of the first attempt: %v", err)
+	}
+}
+
 // TestFruitlessStreamsEnd: an engine that always takes the stream and never the bytes.
 func TestFruitlessStreamsEnd(t *testing.T) {
 	s := clienttest.New(t)

@@ -61,3 +61,11 @@ func (v *byteValue) Set(s string) (err error) {
 
 // Type is what the help calls it.
 func (v *byteValue) Type() string { return "size" }
+
+// signed returns the size for a call that takes what fits into 63 bits; flag names it in the error.
+func (v *byteValue) signed(flag string) (int64, error) {
+	if v.n > math.MaxInt64 {
+		return 0, usagef("%s %d is too large: at most %d", flag, v.n, int64(math.MaxInt64))
+	}
+	return int64(v.n), nil
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -76,7 +77,8 @@ Unusable is dead, was never written (tails) or was lost in failed writes, and co
 zone is reset, for which live data in the same zone has to be moved: see reclaim. Reserved is
 promised to received bytes; quarantined lies in zones that have failed. Dirty is received and not
 yet durable. Total is what can be stored: with two copies each byte of it takes two of the raw size
-of the devices. Logical is the sum of the files' sizes, holes included, stored what is kept of it.
+of the devices. Logical is the sum of the files' sizes, holes included, stored and inline what is kept
+of it; ratio says how many times smaller that is.
 Where there are block groups of several classes or on zones of both kinds, each has a line, the
 relocation reserve counted in.`,
 		Args: noArguments,
@@ -110,7 +112,7 @@ func dfText(w io.Writer, j usageJSON) error {
 	}
 	ratio := ""
 	if j.Ratio > 0 {
-		ratio = fmt.Sprintf("ratio %.2f", j.Ratio)
+		ratio = fmt.Sprintf(", ratio %.2f", j.Ratio)
 	}
 	err := table(w, [][]string{
 		{"space", ">size", ">share", ""},
@@ -124,9 +126,9 @@ func dfText(w io.Writer, j usageJSON) error {
 		{"reserved", size(j.Reserved), share(j.Reserved), ""},
 		{"quarantined", size(j.Quarantined), share(j.Quarantined), ""},
 		{"dirty", size(j.Dirty), "", ""},
-		{"logical", size(j.Logical), "", fmt.Sprintf("in %d files", j.Files)},
-		{"stored", size(j.Stored), "", fmt.Sprintf("in %d extents", j.Extents)},
-		{"inline", size(j.Inline), "", ratio},
+		{"logical", size(j.Logical), "", "in " + count(uint64(j.Files), "file") + ratio},
+		{"stored", size(j.Stored), "", fmt.Sprintf("in %s", count(uint64(j.Extents), "extent"))},
+		{"inline", size(j.Inline), "", "in the files' records"},
 		{"metadata", size(j.Metadata), "", "of at most " + size(j.MetadataMax)},
 		{"active zones", fmt.Sprint(j.Active), "", limit(j.MaxActive)},
 		{"open zones", fmt.Sprint(j.Open), "", limit(j.MaxOpen)},
@@ -134,7 +136,29 @@ func dfText(w io.Writer, j usageJSON) error {
 	if err != nil {
 		return err
 	}
+	if err := identityText(w, j); err != nil {
+		return err
+	}
 	return classesText(w, j.Classes)
+}
+
+// identityText prints the sum that always holds; should it not, it says so, in bytes.
+func identityText(w io.Writer, j usageJSON) error {
+	parts := []struct {
+		name string
+		n    int64
+	}{{"used", j.Used}, {"free", j.Free}, {"unusable", j.Unusable}, {"reserved", j.Reserved}, {"quarantined", j.Quarantined}}
+	sum, text := int64(0), make([]string, len(parts))
+	for i, p := range parts {
+		sum += p.n
+		text[i] = p.name + " " + size(p.n)
+	}
+	line := fmt.Sprintf("total %s = %s", size(j.Total), strings.Join(text, " + "))
+	if sum != j.Total {
+		line = fmt.Sprintf("the parts come to %d bytes, and the total is %d: this is a bug of the engine", sum, j.Total)
+	}
+	_, err := fmt.Fprintln(w, "\n"+line)
+	return err
 }
 
 // limit prints a bound of which 0 is none.

@@ -4,5 +4,5 @@
 // It owns nothing but the command line: one file a verb, on package client only. What put,
 // mv, rm and sync promise is durable when they exit with 0; get leaves the whole old or the
 // whole new file behind. Exit status: 0 ok, 1 error, 2 usage, 3 not found, 4 data loss,
-// 5 unavailable; of scrub as of btrfs scrub.
+// 5 unavailable, 6 status: something is wrong; of scrub as of btrfs scrub.
 package main

@@ -22,6 +22,7 @@ const (
 	exitNotFound    = 3
 	exitDataLoss    = 4
 	exitUnavailable = 5
+	exitUnhealthy   = 6
 )
 
 // Exit statuses of scrub in place of 2, 3 and 4, which are those of btrfs scrub.
@@ -84,7 +85,7 @@ func (e *failedError) add(code int) {
 
 // graver returns the exit status that says more.
 func graver(a, b int) int {
-	rank := [...]int{exitOK: 0, exitError: 1, exitUsage: 5, exitNotFound: 2, exitDataLoss: 4, exitUnavailable: 3}
+	rank := [...]int{exitOK: 0, exitError: 1, exitUsage: 5, exitNotFound: 2, exitDataLoss: 4, exitUnavailable: 3, exitUnhealthy: 0}
 	if rank[a] >= rank[b] {
 		return a
 	}
@@ -125,9 +126,12 @@ func scrubExitCode(code int, err error) int {
 // exitCode maps an error to the exit status.
 func exitCode(err error) int {
 	var usage *usageError
+	var own *statusError
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.As(err, &own):
+		return own.code
 	case errors.As(err, &usage):
 		return exitUsage
 	case client.IsNotFound(err), errors.Is(err, fs.ErrNotExist):
@@ -183,6 +187,9 @@ func (a *app) sentence(err error) string {
 			size(u.GetFreeBytes()), size(u.GetZoneUnusableBytes()))
 	}
 	message := e.Message
+	if e.Reason == "PRECONDITION" && e.Meta["generation"] != "" {
+		message += "; it was changed meanwhile, or was never so: `client stat` shows what it is now"
+	}
 	for _, kind := range []string{"", "file ", "directory "} { // named once is enough
 		message = strings.TrimPrefix(message, kind+prefix)
 	}

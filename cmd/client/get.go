@@ -2,16 +2,11 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,12 +17,15 @@ const getHelp = `get SRC... DST copies files from the store to here.
 
 Each file is written beside its place under a temporary name and renamed when it is complete
 and verified, so DST is the old or the new file, whole. Modification times and modes are
-restored, and holes stay holes. DST may be "-" for standard output.
+restored, of directories too, and holes stay holes. DST may be "-" for standard output.
 
 If DST ends with "/" or is a folder here, things go into it under their own names; otherwise
 DST is the new name itself, of the file or, with -r, of the folder:
   get -r backup/photos here/    makes here/photos/...
-  get -r backup/photos here     makes here/photos/... if here is there, else here/...`
+  get -r backup/photos here     makes here/photos/... if here is there, else here/...
+
+With -r nothing is written outside of the folder that is made: a symbolic link in it that leads out
+of it is an error of the files behind it.`
 
 func (a *app) getCommand() *cobra.Command {
 	var o transferOptions
@@ -39,6 +37,9 @@ func (a *app) getCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			last := len(args) - 1
 			if args[last] == "-" {
+				if o.dry {
+					return usagef("--dry-run: standard output is no place to leave out")
+				}
 				return a.cat(cmd.Context(), args[:last], client.ReadOptions{})
 			}
 			return a.get(cmd.Context(), args[:last], args[last], o)
@@ -49,20 +50,31 @@ func (a *app) getCommand() *cobra.Command {
 }
 
 // getter carries out one get.
-type getter struct{ transfer }
+type getter struct {
+	transfer
+	places []*place
+}
 
 func (a *app) get(ctx context.Context, srcs []string, dst string, o transferOptions) error {
 	if err := o.check(); err != nil {
 		return err
+	}
+	if dst == "" {
+		return usagef("the target is empty; . is the present folder")
 	}
 	st, err := os.Stat(dst)
 	into := os.IsPathSeparator(dst[len(dst)-1]) || err == nil && st.IsDir()
 	if len(srcs) > 1 && !into {
 		return usagef("%q is not a folder; end it with / to get several things into it", dst)
 	}
-	g := getter{a.transfer(ctx, srcs, o)}
+	g := getter{transfer: a.transfer(ctx, srcs, o)}
+	g.expect(g.ctx, func(ctx context.Context) (int64, error) { return a.storedSize(ctx, srcs) })
 	for _, src := range srcs {
 		g.source(ctx, src, dst, into, o)
+	}
+	_ = g.g.Wait() // what directories are like is set when nothing is made in them any more
+	for _, p := range g.places {
+		p.finish(g.fail)
 	}
 	return g.end(ctx, "got")
 }
@@ -70,16 +82,21 @@ func (a *app) get(ctx context.Context, srcs []string, dst string, o transferOpti
 // source starts on one argument.
 func (g *getter) source(ctx context.Context, src, dst string, into bool, o transferOptions) {
 	name, _ := storeName(src)
-	if into {
-		dst = filepath.Join(dst, filepath.FromSlash(path.Base("/"+name)))
-	}
 	if name == "" {
 		if !o.recursive {
 			g.fail(src, errors.New("is a directory; use -r"))
 			return
 		}
-		g.folder(ctx, name, dst)
+		g.folder(nil, name, dst)
 		return
+	}
+	if into {
+		base := path.Base(name)
+		if !filepath.IsLocal(base) {
+			g.fail(name, errors.New("its last part is no name for a file here"))
+			return
+		}
+		dst = filepath.Join(dst, base)
 	}
 	f, err := g.a.c.Stat(ctx, name)
 	switch {
@@ -88,17 +105,33 @@ func (g *getter) source(ctx context.Context, src, dst string, into bool, o trans
 	case isDirectory(f) && !o.recursive:
 		g.fail(name, errors.New("is a directory; use -r"))
 	case isDirectory(f):
-		g.folder(ctx, name, dst)
+		g.folder(f, name, dst)
+	case g.dry:
+		g.would(name, dst, f.GetSize())
 	default:
-		g.do(name, func(ctx context.Context) error { return g.file(ctx, name, dst) })
+		// A link in the way to a place that was named here is the caller's own.
+		g.do(name, func(ctx context.Context) error {
+			p, err := openPlace(filepath.Dir(dst))
+			if err != nil {
+				return err
+			}
+			defer p.root.Close()
+			return g.file(ctx, name, p, filepath.Base(dst))
+		})
 	}
 }
 
-// folder starts on everything under the directory src of the store.
-func (g *getter) folder(ctx context.Context, src, dst string) {
-	if err := os.MkdirAll(dst, 0o777); err != nil {
-		g.fail(dst, pathless(err))
-		return
+// folder starts on everything under the directory src of the store; top is that directory, nil for the root.
+func (g *getter) folder(top *client.File, src, dst string) {
+	var p *place
+	if !g.dry {
+		var err error
+		if p, err = openPlace(dst); err != nil {
+			g.fail(dst, err)
+			return
+		}
+		g.places = append(g.places, p)
+		p.directory(".", top)
 	}
 	for f, err := range g.a.c.List(g.ctx, src, client.ListOptions{Recursive: true}) {
 		if err != nil {
@@ -107,92 +140,24 @@ func (g *getter) folder(ctx context.Context, src, dst string) {
 		}
 		name := f.GetName()
 		rel := filepath.FromSlash(strings.TrimPrefix(strings.TrimPrefix(name, src), "/"))
-		if !filepath.IsLocal(rel) {
+		switch {
+		case !filepath.IsLocal(rel):
 			g.fail(name, errors.New("is no path for this machine"))
-			continue
-		}
-		to := filepath.Join(dst, rel)
-		if !isDirectory(f) {
-			g.do(name, func(ctx context.Context) error { return g.file(ctx, name, to) })
-			continue
-		}
-		// A directory comes before what is in it, so it is made here and not in turn.
-		g.directories.Add(1)
-		if err := os.MkdirAll(to, 0o777); err != nil {
-			g.fail(to, pathless(err))
+		case isDirectory(f):
+			g.directories.Add(1)
+			if g.dry {
+				continue
+			}
+			// A directory comes before what is in it, so it is made here and not in turn.
+			if err := p.root.MkdirAll(rel, 0o777); err != nil {
+				g.fail(name, p.at(rel, err))
+				continue
+			}
+			p.directory(rel, f)
+		case g.dry:
+			g.would(name, filepath.Join(dst, rel), f.GetSize())
+		default:
+			g.do(name, func(ctx context.Context) error { return g.file(ctx, name, p, rel) })
 		}
 	}
 }
-
-// file fetches one file.
-func (g *getter) file(ctx context.Context, name, dst string) (err error) {
-	r, err := g.a.c.Read(ctx, name, client.ReadOptions{})
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	if err := os.MkdirAll(filepath.Dir(dst), 0o777); err != nil {
-		return err
-	}
-	// Not os.CreateTemp, which ignores the umask.
-	tmp := filepath.Join(filepath.Dir(dst), ".shingle-"+rand.Text()[:12]+".tmp")
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = f.Close()
-			_ = os.Remove(tmp)
-		}
-	}()
-	n, err := r.WriteTo(&sparseFile{File: f, p: g.progress})
-	if err != nil {
-		return err
-	}
-	if want := r.File().GetSize(); n != want {
-		return fmt.Errorf("changed while it was read: %d of %d bytes", n, want)
-	}
-	if err := f.Truncate(n); err != nil { // a hole at the end is no write
-		return err
-	}
-	if m := r.File().Mode; m != nil {
-		if err := f.Chmod(fs.FileMode(*m).Perm()); err != nil {
-			return err
-		}
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if t := r.File().GetMtime(); t != nil {
-		if err := os.Chtimes(tmp, time.Time{}, t.AsTime()); err != nil {
-			return err
-		}
-	}
-	if err := os.Rename(tmp, dst); err != nil {
-		return err
-	}
-	g.files.Add(1)
-	return nil
-}
-
-// sparseFile leaves holes out.
-type sparseFile struct {
-	*os.File
-	p *progress
-}
-
-func (s *sparseFile) Write(b []byte) (int, error) {
-	n, err := s.File.Write(b)
-	s.p.bytes.Add(int64(n))
-	return n, err
-}
-
-// WriteHole implements client.HoleWriter.
-func (s *sparseFile) WriteHole(n int64) error {
-	s.p.bytes.Add(n)
-	_, err := s.Seek(n, io.SeekCurrent)
-	return err
-}
-
-var _ client.HoleWriter = (*sparseFile)(nil)

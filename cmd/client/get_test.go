@@ -53,7 +53,7 @@ func TestGetNames(t *testing.T) {
 	}
 }
 
-// TestRoundTrip: content, times, modes, empty files and folders come back.
+// TestRoundTrip: content, times and modes, of folders too, empty files and folders come back.
 func TestRoundTrip(t *testing.T) {
 	s := clienttest.New(t)
 	files := map[string]string{"a": "", "b/c": strings.Repeat("hello ", 300_000), "b/empty/": "", "ü/名": "x"}
@@ -61,6 +61,10 @@ func TestRoundTrip(t *testing.T) {
 	mtime := time.Date(1999, 12, 31, 23, 59, 59, 123456789, time.UTC)
 	must(t, os.Chtimes(src+"/b/c", mtime, mtime))
 	must(t, os.Chmod(src+"/b/c", 0o604))
+	must(t, os.Chmod(src+"/b/empty", 0o500))
+	for _, dir := range []string{"/b/empty", "/b", ""} {
+		must(t, os.Chtimes(src+dir, mtime, mtime))
+	}
 	cli(t, s.Addr, "", "put", "-r", src, "t").ok(t)
 	dst := filepath.Join(t.TempDir(), "back")
 	out := cli(t, s.Addr, "", "get", "-r", "t", dst).ok(t)
@@ -69,6 +73,11 @@ func TestRoundTrip(t *testing.T) {
 	}
 	files["b/"], files["ü/"] = "", ""
 	found(t, dst, files)
+	for _, dir := range []string{"/b/empty", "/b", ""} {
+		if st, err := os.Stat(dst + dir); err != nil || !st.ModTime().Equal(mtime) || dir == "/b/empty" && st.Mode().Perm() != 0o500 {
+			t.Errorf("folder %q: %v, %v", dir, st, err)
+		}
+	}
 	st, err := os.Stat(dst + "/b/c")
 	must(t, err)
 	if !st.ModTime().Equal(mtime) || st.Mode().Perm() != 0o604 {

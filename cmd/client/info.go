@@ -162,15 +162,7 @@ func infoText(w io.Writer, j infoJSON) error {
 		line("conditions", "none: healthy")
 	}
 	for _, c := range j.Conditions {
-		message := c.Message
-		for _, name := range []string{c.Object, strings.TrimPrefix(c.Object, "files/")} { // named once is enough
-			message = strings.TrimPrefix(message, name+": ")
-		}
-		text := fmt.Sprintf("%s %s: %s", c.Reason, c.Object, message)
-		if c.Advice != "" {
-			text += "; " + c.Advice
-		}
-		line(c.Severity, "%s", text)
+		line(c.Severity, "%s", conditionText(c))
 	}
 	if j.Counters == nil {
 		return nil

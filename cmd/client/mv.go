@@ -11,6 +11,7 @@ import (
 
 func (a *app) mvCommand() *cobra.Command {
 	var keep bool
+	var match matchFlag
 	cmd := &cobra.Command{
 		Use:   "mv SRC... DST",
 		Short: "rename files and directories",
@@ -21,14 +22,19 @@ If DST ends with "/" or is a directory, things go into it under their own names.
 		Args: usageArgs(cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			last := len(args) - 1
-			return a.mv(cmd.Context(), args[:last], args[last], keep)
+			return a.mv(cmd.Context(), args[:last], args[last], keep, match)
 		},
 	}
 	cmd.Flags().BoolVarP(&keep, "no-replace", "n", false, "fail if the new name is taken")
+	match.flag(cmd, "")
 	return cmd
 }
 
-func (a *app) mv(ctx context.Context, srcs []string, dst string, keep bool) error {
+func (a *app) mv(ctx context.Context, srcs []string, dst string, keep bool, match matchFlag) error {
+	ifMatch, err := match.of(len(srcs) == 1)
+	if err != nil {
+		return err
+	}
 	target, into, err := a.target(ctx, dst)
 	if err != nil {
 		return err
@@ -44,7 +50,7 @@ func (a *app) mv(ctx context.Context, srcs []string, dst string, keep bool) erro
 		if into {
 			to = join(target, path.Base(src))
 		}
-		f, _, err := a.c.Rename(b.ctx, src, to, client.RenameOptions{Replace: !keep})
+		f, _, err := a.c.Rename(b.ctx, src, to, client.RenameOptions{Replace: !keep, IfMatch: ifMatch})
 		if err != nil {
 			b.fail(src, err)
 			continue

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"path"
 	"strings"
 
@@ -37,4 +38,12 @@ func (a *app) target(ctx context.Context, dst string) (name string, into bool, e
 // join puts rel under the folder dir of the store, "" being the root.
 func join(dir, rel string) string {
 	return strings.TrimPrefix(path.Join(dir, rel), "/")
+}
+
+// named puts what an error is about before it, as people typed it; the root has no name.
+func named(name string, err error) error {
+	if name == "" || err == nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", name, err)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,9 @@ import (
 type progress struct {
 	files, bytes, directories, skipped atomic.Int64
 	start                              time.Time
+	total                              atomic.Int64 // what there is to move, in bytes, if measured
+	measured                           atomic.Bool
+	helpers                            sync.WaitGroup
 	stop, stopped                      chan struct{}
 }
 
@@ -40,8 +44,7 @@ func (p *progress) watch(w io.Writer) {
 			fmt.Fprint(w, "\r\x1b[K")
 			return
 		case <-t.C:
-			n := p.bytes.Load()
-			fmt.Fprintf(w, "\r\x1b[K%d files, %s, %s/s", p.files.Load(), size(n), size(p.rate()))
+			fmt.Fprint(w, "\r\x1b[K"+p.line(time.Since(p.start)))
 		}
 	}
 }
@@ -56,6 +59,7 @@ func (p *progress) done() {
 	if p.stop != nil {
 		close(p.stop)
 		<-p.stopped
+		p.helpers.Wait()
 	}
 }
 
@@ -67,17 +71,18 @@ type moved struct {
 	Skipped     int64   `json:"skipped"`
 	Failed      int     `json:"failed"`
 	Seconds     float64 `json:"seconds"`
+	DryRun      bool    `json:"dry_run,omitempty"` // then nothing was moved
 }
 
 // answer says what was moved.
-func (p *progress) answer(a *app, verb string, failed int) error {
+func (p *progress) answer(a *app, verb string, failed int, dry bool) error {
 	m := moved{
 		Files: p.files.Load(), Directories: p.directories.Load(), Bytes: p.bytes.Load(), Skipped: p.skipped.Load(),
-		Failed: failed, Seconds: time.Since(p.start).Seconds(),
+		Failed: failed, Seconds: time.Since(p.start).Seconds(), DryRun: dry,
 	}
-	text := fmt.Sprintf("%s %d files, %s, %s/s", verb, m.Files, size(m.Bytes), size(p.rate()))
-	if m.Files == 1 {
-		text = fmt.Sprintf("%s 1 file, %s, %s/s", verb, size(m.Bytes), size(p.rate()))
+	text := fmt.Sprintf("%s %s, %s", verb, count(uint64(m.Files), "file"), size(m.Bytes))
+	if !dry {
+		text += fmt.Sprintf(", %s/s", size(p.rate()))
 	}
 	if m.Skipped > 0 {
 		text += fmt.Sprintf(", %d skipped", m.Skipped)

@@ -16,8 +16,8 @@ import (
 const putHelp = `put SRC... DST copies files from here into the store.
 
 Each file is replaced whole: until it is complete and durable the old one stays. When put
-exits with 0 everything is durable. Modification times and modes are kept. A file that changes
-while it is read is not put. SRC may be "-" for standard input; then DST names the file.
+exits with 0 everything is durable. Modification times and modes are kept, those of folders where the
+directory is new in the store. A file that changes while it is read is not put. SRC may be "-" for standard input; then DST names the file.
 
 If DST ends with "/" or is a directory in the store, things go into it under their own
 names; otherwise DST is the new name itself, of the file or, with -r, of the folder:
@@ -28,7 +28,7 @@ With -r, symbolic links and special files inside a folder are skipped, told of a
 The transfer goes on after a restart of the engine.`
 
 func (a *app) putCommand() *cobra.Command {
-	var o transferOptions
+	var o putOptions
 	cmd := &cobra.Command{
 		Use:   "put SRC... DST",
 		Short: "copy files into the store",
@@ -40,6 +40,7 @@ func (a *app) putCommand() *cobra.Command {
 		},
 	}
 	o.flags(cmd, "folders")
+	o.match.flag(cmd, "there must be no such file")
 	return cmd
 }
 
@@ -47,14 +48,25 @@ func (a *app) putCommand() *cobra.Command {
 // each. Of files nothing is held.
 const putMemory = 512 << 20
 
+// putOptions are the flags of put.
+type putOptions struct {
+	transferOptions
+	match matchFlag
+}
+
 // putter carries out one put.
 type putter struct {
 	transfer
-	window int64 // of each writer of a pipe
+	window  int64                 // of each writer of a pipe
+	ifMatch *client.Preconditions // of the only file; nil: nothing is asked
 }
 
-func (a *app) put(ctx context.Context, srcs []string, dst string, o transferOptions) error {
+func (a *app) put(ctx context.Context, srcs []string, dst string, o putOptions) error {
 	if err := o.check(); err != nil {
+		return err
+	}
+	ifMatch, err := o.match.of(o.single(srcs) && !o.dry)
+	if err != nil {
 		return err
 	}
 	name, into, err := a.target(ctx, dst)
@@ -68,9 +80,10 @@ func (a *app) put(ctx context.Context, srcs []string, dst string, o transferOpti
 	if o.single(srcs) {
 		window = 0
 	}
-	p := putter{transfer: a.transfer(ctx, srcs, o), window: window}
+	p := putter{transfer: a.transfer(ctx, srcs, o.transferOptions), window: window, ifMatch: ifMatch}
+	p.expect(p.ctx, func(ctx context.Context) (int64, error) { return sourcesSize(ctx, srcs) })
 	for _, src := range srcs {
-		p.source(ctx, src, name, into, o)
+		p.source(ctx, src, name, into, o.transferOptions)
 	}
 	return p.end(ctx, "put")
 }
@@ -83,8 +96,12 @@ func (p *putter) source(ctx context.Context, src, dst string, into bool, o trans
 			p.fail("-", usagef("standard input needs a file name, not a directory"))
 			return
 		}
+		if p.dry {
+			p.would("-", dst, 0)
+			return
+		}
 		p.do(dst, func(ctx context.Context) error {
-			return p.pipe(ctx, p.a.in, dst, client.WriteOptions{Mode: client.Replace})
+			return p.pipe(ctx, p.a.in, dst, client.WriteOptions{Mode: client.Replace, IfMatch: p.ifMatch})
 		})
 		return
 	}
@@ -108,6 +125,8 @@ func (p *putter) source(ctx context.Context, src, dst string, into bool, o trans
 		p.folder(ctx, src, dst)
 	case !st.Mode().IsRegular() && st.Mode()&fs.ModeNamedPipe == 0:
 		p.fail(src, errors.New("is neither a file nor a folder"))
+	case p.dry:
+		p.would(src, dst, st.Size())
 	default:
 		p.do(src, func(ctx context.Context) error { return p.file(ctx, src, dst) })
 	}
@@ -119,6 +138,7 @@ func (p *putter) folder(ctx context.Context, src, dst string) {
 	if real, err := filepath.EvalSymlinks(src); err == nil {
 		src = real
 	}
+	made := map[string]chan struct{}{} // of each folder here: closed when its directory is there
 	err := filepath.WalkDir(src, func(file string, d fs.DirEntry, err error) error {
 		if p.ctx.Err() != nil {
 			return fs.SkipAll
@@ -132,14 +152,40 @@ func (p *putter) folder(ctx context.Context, src, dst string) {
 			return err
 		}
 		name := join(dst, filepath.ToSlash(rel))
+		// What is in a directory would make it too, without its mode and time. It was begun before.
+		above := made[filepath.Dir(file)]
 		switch {
 		case d.IsDir():
-			if name != "" {
-				p.directories.Add(1)
-				p.do(file, func(ctx context.Context) error { return p.directory(ctx, name) })
+			if name == "" {
+				return nil
 			}
+			p.directories.Add(1)
+			if p.dry {
+				return nil
+			}
+			ready := make(chan struct{})
+			made[file] = ready
+			p.do(file, func(ctx context.Context) error {
+				defer close(ready)
+				if err := await(ctx, above); err != nil {
+					return err
+				}
+				return p.directory(ctx, file, name)
+			})
+		case d.Type().IsRegular() && p.dry:
+			st, err := d.Info()
+			if err != nil {
+				p.fail(file, pathless(err))
+				return nil
+			}
+			p.would(file, name, st.Size())
 		case d.Type().IsRegular():
-			p.do(file, func(ctx context.Context) error { return p.file(ctx, file, name) })
+			p.do(file, func(ctx context.Context) error {
+				if err := await(ctx, above); err != nil {
+					return err
+				}
+				return p.file(ctx, file, name)
+			})
 		default:
 			p.skipped.Add(1)
 			p.a.warn("%s: skipped: it is neither a file nor a folder", file)
@@ -149,9 +195,27 @@ func (p *putter) folder(ctx context.Context, src, dst string) {
 	p.fail(src, err)
 }
 
-// directory makes a directory, so that an empty one is not lost.
-func (p *putter) directory(ctx context.Context, name string) error {
-	_, err := p.a.c.Create(ctx, name, client.CreateOptions{Directory: true})
+// await waits until ready is closed; nil is.
+func await(ctx context.Context, ready <-chan struct{}) error {
+	if ready == nil {
+		return nil
+	}
+	select {
+	case <-ready:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// directory makes a directory, so that an empty one is not lost, like the folder src.
+func (p *putter) directory(ctx context.Context, src, name string) error {
+	st, err := os.Stat(src)
+	if err != nil {
+		return pathless(err)
+	}
+	mode := uint32(st.Mode().Perm())
+	_, err = p.a.c.Create(ctx, name, client.CreateOptions{Directory: true, Mode: &mode, Mtime: st.ModTime()})
 	return err
 }
 
@@ -167,7 +231,7 @@ func (p *putter) file(ctx context.Context, src, dst string) error {
 		return pathless(err)
 	}
 	mode := uint32(st.Mode().Perm())
-	o := client.WriteOptions{Mode: client.Replace, Mtime: st.ModTime(), ModeBits: &mode}
+	o := client.WriteOptions{Mode: client.Replace, IfMatch: p.ifMatch, Mtime: st.ModTime(), ModeBits: &mode}
 	// Files of /proc have a size of 0 and content, and cannot be asked for the same again.
 	if !st.Mode().IsRegular() || st.Size() == 0 {
 		return p.pipe(ctx, f, dst, o)
@@ -200,8 +264,12 @@ func (p *putter) pipe(ctx context.Context, r io.Reader, dst string, o client.Wri
 // pathless takes the path out of an error of package os, where the caller adds it.
 func pathless(err error) error {
 	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	var le *os.LinkError
+	switch {
+	case errors.As(err, &pe):
 		return pe.Err
+	case errors.As(err, &le):
+		return le.Err
 	}
 	return err
 }

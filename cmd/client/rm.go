@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 
@@ -10,7 +12,10 @@ import (
 	"github.com/shingle-store/shingle/api/client"
 )
 
-type rmOptions struct{ recursive, force bool }
+type rmOptions struct {
+	recursive, force, dry bool
+	match                 matchFlag
+}
 
 func (a *app) rmCommand() *cobra.Command {
 	var o rmOptions
@@ -24,6 +29,8 @@ space comes back in the background.`,
 	}
 	cmd.Flags().BoolVarP(&o.recursive, "recursive", "r", false, "directories with everything in them")
 	cmd.Flags().BoolVarP(&o.force, "force", "f", false, "a missing name is no error")
+	cmd.Flags().BoolVarP(&o.dry, "dry-run", "n", false, "delete nothing, say what would be deleted")
+	o.match.flag(cmd, "")
 	return cmd
 }
 
@@ -33,17 +40,29 @@ type removed struct {
 	Freed   int64 `json:"freed_bytes"`
 	Pending int64 `json:"pending_bytes"`
 	Failed  int   `json:"failed"`
+	DryRun  bool  `json:"dry_run,omitempty"` // then nothing was deleted
 }
 
 // remover carries out one rm.
 type remover struct {
 	a *app
 	*batch
+	rmOptions
+	ifMatch                 *client.Preconditions // of the only file; nil: nothing is asked
 	deleted, freed, pending atomic.Int64
 }
 
 func (a *app) rm(ctx context.Context, args []string, o rmOptions) error {
-	r := remover{a: a, batch: a.batch(ctx, defaultJobs, len(args) == 1 && !o.recursive)}
+	single := len(args) == 1 && !o.recursive
+	ifMatch, err := o.match.of(single && !o.dry)
+	if err != nil {
+		return err
+	}
+	jobs := defaultJobs
+	if o.dry {
+		jobs = 1 // in order
+	}
+	r := remover{a: a, batch: a.batch(ctx, jobs, single), ifMatch: ifMatch, rmOptions: o}
 	for _, arg := range args {
 		name, _ := storeName(arg)
 		if name == "" {
@@ -55,11 +74,10 @@ func (a *app) rm(ctx context.Context, args []string, o rmOptions) error {
 		}
 		r.tree(ctx, name, o.force)
 	}
-	err := r.wait(ctx)
-	if err != nil {
+	if err := r.wait(ctx); err != nil {
 		return err
 	}
-	return a.answer(removed{r.deleted.Load(), r.freed.Load(), r.pending.Load(), r.failures()}, noText)
+	return a.answer(removed{r.deleted.Load(), r.freed.Load(), r.pending.Load(), r.failures(), o.dry}, noText)
 }
 
 // tree deletes name and everything below it: files as they are listed, then directories,
@@ -104,7 +122,10 @@ func (r *remover) delete(name string, missing bool) {
 
 // one deletes one name.
 func (r *remover) one(ctx context.Context, name string, missing bool) error {
-	freed, err := r.a.c.Delete(ctx, name, client.DeleteOptions{AllowMissing: missing})
+	if r.dry {
+		return r.would(ctx, name, missing)
+	}
+	freed, err := r.a.c.Delete(ctx, name, client.DeleteOptions{IfMatch: r.ifMatch, AllowMissing: missing})
 	if err != nil {
 		return err
 	}
@@ -112,4 +133,34 @@ func (r *remover) one(ctx context.Context, name string, missing bool) error {
 	r.freed.Add(freed.GetFreedBytes())
 	r.pending.Add(freed.GetPendingBytes())
 	return nil
+}
+
+// would says that a name would be deleted.
+func (r *remover) would(ctx context.Context, name string, missing bool) error {
+	f, err := r.a.c.Stat(ctx, name)
+	switch {
+	case client.IsNotFound(err) && missing:
+		return nil
+	case err != nil:
+		return err
+	}
+	if isDirectory(f) && !r.recursive {
+		for _, err := range r.a.c.List(ctx, name, client.ListOptions{PageSize: 1}) {
+			if err == nil {
+				err = errors.New("is not empty; use -r")
+			}
+			return err
+		}
+	}
+	r.deleted.Add(1)
+	if r.a.output == "json" || r.a.quiet {
+		return nil
+	}
+	if isDirectory(f) {
+		name += "/"
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, err = fmt.Fprintln(r.a.out, name)
+	return err
 }

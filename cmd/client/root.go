@@ -40,6 +40,7 @@ Exit status:
   3  not found
   4  data loss: stored bytes fail their checksum
   5  unavailable: no engine answers, or it is going down
+  6  status: something is wrong
 scrub has those of btrfs scrub: 1 error, 2 nothing to resume, 3 something could not be corrected.
 When several files are concerned, the gravest of 4, 5, 3, 1 wins.`
 
@@ -71,10 +72,13 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.output, "output", "text", "text or json: one document with sizes in bytes")
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing but errors and what was asked for")
 	root.AddCommand(
-		a.putCommand(), a.getCommand(), a.catCommand(), a.lsCommand(), a.statCommand(), a.rmCommand(),
+		a.putCommand(), a.getCommand(), a.catCommand(), a.writeCommand(), a.truncateCommand(), a.punchCommand(), a.lsCommand(), a.statCommand(), a.rmCommand(),
 		a.mvCommand(), a.cloneCommand(), a.mapCommand(), a.syncCommand(), a.dfCommand(), a.zonesCommand(), a.trimCommand(),
-		a.infoCommand(), a.reclaimCommand(), a.scrubCommand(), a.deviceCommand(),
+		a.infoCommand(), a.reclaimCommand(), a.scrubCommand(), a.deviceCommand(), a.duCommand(), a.sumCommand(), a.verifyCommand(),
+		a.statusCommand(), a.versionCommand(),
 	)
+	root.SetHelpCommand(helpCommand())
+	a.completion(root)
 	return root
 }
 

@@ -66,6 +66,8 @@ A limit is bytes a second that are read from the device: whole bytes, or a numbe
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f := cmd.Flags()
 			switch {
+			case raw && !foreground:
+				return errRawInBackground
 			case f.Changed("file") && o.File == "":
 				return usagef("--file: give a name")
 			case f.Changed("device") && o.Device == "":
@@ -112,6 +114,9 @@ older one cannot be resumed. With -B it waits for its end as start -B does. Exit
 nothing to resume.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if raw && !foreground {
+				return errRawInBackground
+			}
 			s, err := a.c.ResumeScrub(cmd.Context(), scrubID(args))
 			switch {
 			case err != nil && a.nothingToResume(cmd.Context(), scrubID(args), err):
@@ -129,6 +134,9 @@ nothing to resume.`,
 	f.BoolVarP(&raw, "raw", "R", false, "with -B: all counters instead of a summary")
 	return cmd
 }
+
+// errRawInBackground is a -R that would show nothing.
+var errRawInBackground = usagef("-R is for the summary that -B waits for; `client scrub status -R` shows all counters")
 
 // nothingToResume tells a scrub that is over, or none, from one that runs or a store that takes no changes.
 func (a *app) nothingToResume(ctx context.Context, id string, err error) bool {

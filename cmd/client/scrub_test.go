@@ -301,7 +301,8 @@ func TestScrubExitStatus(t *testing.T) {
 	s := clienttest.New(t)
 	for _, args := range [][]string{
 		{"scrub"}, {"scrub", "frob"}, {"scrub", "resume", "--frob"}, {"scrub", "resume", "a", "b"}, {"scrub", "resume", "--output", "xml"},
-		{"scrub", "status", "a", "b"}, {"scrub", "start", "x"}, {"scrub", "start", "--file", ""}, {"scrub", "start", "--device", ""},
+		{"scrub", "status", "a", "b"}, {"scrub", "start", "x"}, {"scrub", "start", "-R"}, {"scrub", "resume", "-R"},
+		{"scrub", "start", "--file", ""}, {"scrub", "start", "--device", ""},
 		{"scrub", "start", "--file", "a", "--device", "0"}, {"scrub", "start", "--limit", "fast"}, {"scrub", "start", "--block-group", "-1"},
 		{"scrub", "limit", "-1"}, {"scrub", "limit", "8 M"}, {"scrub", "limit", "1", "2"},
 		{"scrub", "status", "gone"}, {"scrub", "watch", "gone"}, {"scrub", "watch"}, {"scrub", "pause"}, {"scrub", "cancel"}, {"scrub", "limit"},

@@ -11,12 +11,14 @@ import (
 type transferOptions struct {
 	recursive bool
 	jobs      int
+	dry       bool // move nothing, say what would be moved
 }
 
 // flags adds o's to cmd; folders is what -r takes.
 func (o *transferOptions) flags(cmd *cobra.Command, folders string) {
 	cmd.Flags().BoolVarP(&o.recursive, "recursive", "r", false, folders+" with everything in them")
 	cmd.Flags().IntVarP(&o.jobs, "jobs", "j", defaultJobs, "files at a time")
+	cmd.Flags().BoolVarP(&o.dry, "dry-run", "n", false, "move nothing, say what would be moved")
 }
 
 func (o *transferOptions) check() error {
@@ -34,10 +36,11 @@ type transfer struct {
 	a *app
 	*progress
 	*batch
+	dry bool
 }
 
 func (a *app) transfer(ctx context.Context, srcs []string, o transferOptions) transfer {
-	return transfer{a: a, progress: a.progress(), batch: a.batch(ctx, o.jobs, o.single(srcs))}
+	return transfer{a: a, progress: a.progress(), batch: a.batch(ctx, o.jobs, o.single(srcs)), dry: o.dry}
 }
 
 // end waits for all files and answers what became of them.
@@ -47,5 +50,8 @@ func (t transfer) end(ctx context.Context, verb string) error {
 	if err != nil && t.failures() <= 1 && t.alone {
 		return err
 	}
-	return errors.Join(err, t.answer(t.a, verb, t.failures()))
+	if t.dry {
+		verb = "would have " + verb
+	}
+	return errors.Join(err, t.answer(t.a, verb, t.failures(), t.dry))
 }

@@ -38,17 +38,31 @@ func zoneToJSON(z *client.Zone) zoneJSON {
 }
 
 func (a *app) zonesCommand() *cobra.Command {
-	return &cobra.Command{
+	var report bool
+	cmd := &cobra.Command{
 		Use:   "zones",
 		Short: "show the zones of the devices",
 		Long: `zones lists the zones of each device by number: condition, what it is for, write pointer and
 capacity, what of it is live and what comes back at a reset, and the block group on it.
 
+With --report they are printed as blkzone report does, device by device, in its words and its unit, sectors of 512 bytes:
+start, len, cap and wptr (from the start of the zone) in hexadecimal; the condition as number and word:
+em empty, oi and oe open, implicitly and explicitly, cl closed, fu full, ro read-only, ol offline, nw no
+write pointer.
+
 JSON: {"zones": [...]}.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			head := false
+			head, device := false, ""
 			out := listing[*client.Zone]{a: a, key: "zones", text: func(z *client.Zone) error {
+				if report {
+					if !head || z.GetDevice() != device {
+						head, device = true, z.GetDevice()
+						fmt.Fprintf(a.out, "device %s:\n", device)
+					}
+					_, err := fmt.Fprintln(a.out, zoneReport(z))
+					return err
+				}
 				if !head {
 					head = true
 					if err := a.zoneLine("device", "zone", "condition", "use", "wp", "capacity", "live", "unusable", "group", ""); err != nil {
@@ -68,6 +82,8 @@ JSON: {"zones": [...]}.`,
 			return out.end()
 		},
 	}
+	cmd.Flags().BoolVar(&report, "report", false, "in the words of blkzone report")
+	return cmd
 }
 
 func (a *app) zoneText(z zoneJSON) error {

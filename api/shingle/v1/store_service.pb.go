@@ -1036,9 +1036,10 @@ type Usage struct {
 	InlineBytes int64 `protobuf:"varint,19,opt,name=inline_bytes,json=inlineBytes,proto3" json:"inline_bytes,omitempty"`
 	// How many extents.
 	Extents int64 `protobuf:"varint,20,opt,name=extents,proto3" json:"extents,omitempty"`
-	// Bytes that do not compress which a client can still write, reclaim included: after
-	// packing, and less what the metadata file has no room to describe. An estimate: it falls
-	// with small scattered writes, and grows with data that compresses.
+	// Bytes that do not compress which a client can still write in pieces of 4 KiB: free_bytes
+	// and zone_unusable_bytes less what is stuck, or, if that is less, what the metadata file has
+	// room to describe piece by piece. An estimate: of data in larger pieces, or that compresses,
+	// more fits.
 	WritableEstimateBytes int64 `protobuf:"varint,21,opt,name=writable_estimate_bytes,json=writableEstimateBytes,proto3" json:"writable_estimate_bytes,omitempty"`
 	// Live data is being moved, or zones are being reset, to give space back.
 	ReclaimRunning bool `protobuf:"varint,22,opt,name=reclaim_running,json=reclaimRunning,proto3" json:"reclaim_running,omitempty"`
