@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shingle-store/shingle/internal/csum"
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/extent"
 	"github.com/shingle-store/shingle/internal/scrub"
@@ -854,5 +855,33 @@ func TestThirdDevice(t *testing.T) {
 		b.whole()
 		b.close()
 		b.wantClean()
+	}
+}
+
+// TestMendTakesFindingsInAnyOrder has two bad blocks mended that were found the later one first, as reads
+// that end out of order find them.
+func TestMendTakesFindingsInAnyOrder(t *testing.T) {
+	b := newCopyBench(t, 2, Options{}, copyZNS, copyZNS)
+	e := b.open()
+	data := noise(1, 300_000)
+	put(t, e, "f", data)
+	syncAll(t, e)
+	var found []scrub.Finding
+	for _, i := range []int64{20, 3} {
+		b.spoil("f", i, 0)
+		x := pieces(t, e, "f")[0]
+		at := x.Addr + extent.Addr(i*extent.BlockSize)
+		found = append(found, scrub.Finding{Address: uint64(at), Expected: csum.Sum(data[i*extent.BlockSize:][:extent.BlockSize]), Mend: true, Outcome: scrub.Uncorrectable})
+	}
+	if err := (&scrubSpace{e: e}).Mend(context.Background(), found); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range found {
+		if f.Outcome != scrub.Repaired {
+			t.Errorf("%+v", f)
+		}
+	}
+	if s := scrubAll(t, e, ScrubRequest{}); s.Counters.Errors() != 0 {
+		t.Errorf("said to be mended, and bad: %+v", s.Counters)
 	}
 }

@@ -145,7 +145,7 @@ func stepOf(parts []livePart) (n int) {
 	return n
 }
 
-// unitsOf looks up the blocks, or the frames that they are in, as far as they still live: alive.
+// unitsOf looks up the blocks, which are in the order of their addresses, or the frames that they are in, as far as they still live: alive.
 func (e *Engine) unitsOf(cs []spareCopy) (parts []livePart, alive []spareCopy, err error) {
 	err = e.st.View(func(tx *store.Tx) error {
 		parts, alive = nil, nil
@@ -255,8 +255,8 @@ func (s *scrubSpace) Mend(ctx context.Context, fs []scrub.Finding) error {
 		slot, _ := e.split(extent.Addr(f.Address))
 		if f.Super {
 			whole[slot] = true
-		} else if l := due[slot]; len(l) == 0 || l[len(l)-1].at != extent.Addr(f.Address) { // in the order of addresses
-			due[slot] = append(l, spareCopy{at: extent.Addr(f.Address), want: f.Expected})
+		} else {
+			due[slot] = append(due[slot], spareCopy{at: extent.Addr(f.Address), want: f.Expected})
 		}
 	}
 	fixed := map[uint32]bool{}
@@ -266,6 +266,9 @@ func (s *scrubSpace) Mend(ctx context.Context, fs []scrub.Finding) error {
 		}
 	}
 	for slot, cs := range due {
+		// Findings come as the reads that met them ended.
+		slices.SortFunc(cs, func(a, b spareCopy) int { return cmp.Compare(a.at, b.at) })
+		cs = slices.CompactFunc(cs, func(a, b spareCopy) bool { return a.at == b.at })
 		if !fixed[slot] {
 			done, err := e.mend(ctx, slot, cs)
 			fixed[slot] = err == nil
