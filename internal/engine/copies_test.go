@@ -359,6 +359,34 @@ func TestScrubRepairs(t *testing.T) {
 	}
 }
 
+// TestLabelIsMendedWhereNoZoneIsFree: all the active zones that the device has are taken.
+func TestLabelIsMendedWhereNoZoneIsFree(t *testing.T) {
+	g := copyZNS
+	g.MaxOpen, g.MaxActive = 1, 1
+	b := newCopyBench(t, 1, Options{}, g)
+	e := b.open()
+	data := noise(1, 100_000)
+	put(t, e, "f", data)
+	syncAll(t, e)
+	a, _, err := label.Zones(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.devices[0].Reset(a); err != nil {
+		t.Fatal(err)
+	}
+	if c := scrubAll(t, e, ScrubRequest{}).Counters; c.SuperErrors != 1 || c.CorrectedErrors != 1 {
+		t.Errorf("%+v", c)
+	}
+	if c := scrubAll(t, e, ScrubRequest{}).Counters; c.SuperErrors != 0 {
+		t.Errorf("again: %+v", c)
+	}
+	put(t, e, "g", data)
+	syncAll(t, e)
+	checkQuiet(t, e)
+	sameFile(t, e, "f", data)
+}
+
 // TestReadOnlyScrubMendsNothing also where there is a good copy.
 func TestReadOnlyScrubMendsNothing(t *testing.T) {
 	b := newCopyBench(t, 2, Options{}, copyZNS, copyZNS)

@@ -233,13 +233,30 @@ func (e *Engine) rewrite(ctx context.Context, cs []spareCopy) (done []spareCopy,
 	return done, nil
 }
 
-// mendLabel writes a label of this run to the label zone of a device that holds none.
+// mendLabel writes a label of this run to the label zone of a device that holds none. Where the device has no
+// active zone left for it, a block group that is written to gives its own up.
 func (e *Engine) mendLabel(number uint32, dev zone.Device) error {
 	above := uint32(0)
 	for _, m := range e.dev.Members() {
 		above = max(above, uint32(m.Number)+1)
 	}
-	return label.Mend(dev, e.labelOf(number, above, dev))
+	l := e.labelOf(number, above, dev)
+	err := label.Mend(dev, l)
+	for tries := 0; tries < placeTries && (errors.Is(err, zone.ErrTooManyActive) || errors.Is(err, zone.ErrTooManyOpen)) && e.closeOne(); tries++ {
+		err = label.Mend(dev, l)
+	}
+	return err
+}
+
+// closeOne finishes the zones of a block group that takes appends, if there is one with none on its way.
+func (e *Engine) closeOne() bool {
+	for slot := range uint32(e.slots()) {
+		if bg, _ := e.al.BlockGroup(slot); bg.State == alloc.Active && !bg.Conventional && bg.Pending == 0 && bg.AllocOffset > 0 {
+			e.al.Suspect(slot)
+			return e.retireClosing() == nil
+		}
+	}
+	return false
 }
 
 // Mend implements scrub.Space.
