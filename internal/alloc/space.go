@@ -166,6 +166,9 @@ func (a *Allocator) Available() int64 {
 	return a.availableLocked()
 }
 
+// KeptBack returns the reserve, in bytes.
+func (a *Allocator) KeptBack() int64 { return a.reserve }
+
 // Usage returns the account of space.
 func (a *Allocator) Usage() Usage {
 	a.mu.Lock()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/shingle-store/shingle/internal/alloc"
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/store"
 	"github.com/shingle-store/shingle/internal/zone"
@@ -49,7 +50,9 @@ func (e *Engine) Devices() ([]DeviceInfo, Rebuild, error) {
 	e.members.Lock()
 	out := make([]DeviceInfo, 0, len(e.members.byNumber))
 	at := map[int]int{}
+	leaving := false
 	for _, m := range e.members.byNumber {
+		leaving = leaving || m.rec.Leaving
 		d := DeviceInfo{Number: m.rec.Number, Path: m.path, State: DeviceOnline, Spare: len(e.members.spare[m.rec.Number]), Stats: stats[int(m.rec.Number)]}
 		switch {
 		case m.failed:
@@ -104,7 +107,6 @@ func (e *Engine) Devices() ([]DeviceInfo, Rebuild, error) {
 	if groups == 0 {
 		r = Rebuild{}
 	}
-	leaving := slices.ContainsFunc(out, func(d DeviceInfo) bool { return d.State == DeviceLeaving })
 	r.Running = leaving || groups > 0 && slices.ContainsFunc(out, func(d DeviceInfo) bool { return d.State == DeviceOnline }) && e.cureExists()
 	if groups > 0 && !r.Running && r.Stuck == "" {
 		r.Stuck = "no device has room for the other copies: give the missing one again, or another in its place"
@@ -160,28 +162,15 @@ func (e *Engine) RemoveDevice(ctx context.Context, number uint32) error {
 	if err := e.writable(op); err != nil {
 		return err
 	}
-	infos, _, err := e.Devices()
+	others, room, err := e.roomWithout(number)
 	if err != nil {
 		return err
-	}
-	others := 0
-	for _, d := range infos {
-		if d.Number != number && d.State == DeviceOnline {
-			others++
-		}
-	}
-	leaves := int64(0)
-	for slot := range e.slots() {
-		bg, _ := e.al.BlockGroup(uint32(slot))
-		if slices.ContainsFunc(e.dev.Places(slot), func(p array.Place) bool { return uint32(p.Device) == number }) {
-			leaves += bg.Capacity
-		}
 	}
 	if others < e.copies {
 		return errdefs.New(errdefs.Precondition, "", op, deviceName(number), fmt.Sprintf("%d copies need as many other devices, and there are %d: replace it instead", e.copies, others))
 	}
-	if u := e.al.Usage(); e.copies == 1 && u.Used+u.Reserved > u.Total-leaves {
-		return errdefs.New(errdefs.NoSpace, errdefs.ReasonNoSpace, op, deviceName(number), fmt.Sprintf("the other devices hold %d bytes in all, and %d are stored", max(0, u.Total-leaves), u.Used+u.Reserved))
+	if u := e.al.Usage(); u.Used+u.Reserved > room {
+		return errdefs.New(errdefs.NoSpace, errdefs.ReasonNoSpace, op, deviceName(number), fmt.Sprintf("the other devices hold %d bytes in all, and %d are stored", room, u.Used+u.Reserved))
 	}
 	if err := e.beginLeaving(ctx, number); err != nil {
 		return err
@@ -189,6 +178,34 @@ func (e *Engine) RemoveDevice(ctx context.Context, number uint32) error {
 	e.closeOn(number)
 	e.rebuild.kick.set()
 	return nil
+}
+
+// roomWithout returns how many devices there are to put data on besides one, and how much they hold in all, in
+// bytes, if their zones are paired anew.
+func (e *Engine) roomWithout(number uint32) (others int, room int64, err error) {
+	e.members.Lock()
+	var rest []*member
+	for n, m := range e.members.byNumber {
+		if n != number && e.members.takesPlacesLocked(n) {
+			rest = append(rest, m)
+		}
+	}
+	e.members.Unlock()
+	zones := map[uint32][]int{}
+	for _, m := range rest {
+		if zones[m.rec.Number], err = sparesOf(m.dev); err != nil {
+			return 0, 0, err
+		}
+	}
+	room = -e.al.KeptBack()
+	for _, set := range pairZones(zones, e.copies) {
+		size := e.geo.ZoneCapacity
+		for _, p := range set {
+			size = min(size, e.capacityOf([]array.Place{{Device: int(p.Device), Zone: int(p.Zone)}}))
+		}
+		room += size - alloc.HeaderSize
+	}
+	return len(rest), max(0, room), nil
 }
 
 // closeOn takes block groups on a device that take appends out of allocation.
@@ -230,6 +247,11 @@ func (e *Engine) leavingRecord(op string, number uint32) (store.Device, error) {
 	for _, o := range e.members.byNumber {
 		if o.rec.Leaving {
 			return store.Device{}, errdefs.New(errdefs.Precondition, "", op, deviceName(number), fmt.Sprintf("device %d is leaving; wait until it has left: `client device watch`", o.rec.Number))
+		}
+	}
+	for slot := range e.geo.Conventional {
+		if slices.ContainsFunc(e.dev.Places(slot), func(p array.Place) bool { return uint32(p.Device) == number }) {
+			return store.Device{}, errdefs.New(errdefs.Precondition, "", op, deviceName(number), fmt.Sprintf("device %d has conventional zones with data, which is not moved: copy its files to another store", number))
 		}
 	}
 	rec := m.rec

@@ -3,8 +3,10 @@ package engine
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/store"
@@ -227,5 +229,42 @@ func TestThirdDevice(t *testing.T) {
 		b.whole()
 		b.close()
 		b.wantClean()
+	}
+}
+
+// TestConventionalZonesAndSeveralDevices: with two copies they are left unused, and a device of which some are
+// used cannot be moved away from.
+func TestConventionalZonesAndSeveralDevices(t *testing.T) {
+	smr := zone.Geometry{Dialect: zone.SMR, ZoneSize: 1 << 20, ZoneCapacity: 1 << 20, Zones: 24, Conventional: 4, MaxOpen: 8}
+	b := newCopyBench(t, 2, Options{}, smr, smr)
+	e := b.open()
+	if c, s := ofKind(e, true).BlockGroups, ofKind(e, false).BlockGroups; c != 0 || s != 18 {
+		t.Errorf("%d conventional block groups and %d sequential ones", c, s)
+	}
+	data := noise(1, 3<<20)
+	put(t, e, "f", data)
+	syncAll(t, e)
+	sameFile(t, e, "f", data)
+	b.close()
+	b.wantClean()
+
+	b = newCopyBench(t, 1, Options{}, smr, smr)
+	e = b.open()
+	put(t, e, "f", data)
+	syncAll(t, e)
+	if err := e.RemoveDevice(context.Background(), 1); err == nil || !strings.Contains(err.Error(), "conventional zones") {
+		t.Errorf("removed: %v", err)
+	}
+	sameFile(t, e, "f", data)
+	b.close()
+	b.wantClean()
+
+	disk := smr
+	disk.Conventional = disk.Zones
+	err := Format(FormatOptions{
+		Devices: []Device{{Device: newMortal(t, disk)}, {Device: newMortal(t, disk)}}, Copies: 2, MetadataPath: filepath.Join(t.TempDir(), "m"), UUID: [16]byte{9}, Now: time.Now, MetadataNoSync: true,
+	})
+	if err == nil || !strings.Contains(err.Error(), "sequential zones") {
+		t.Errorf("two disks, two copies: %v", err)
 	}
 }

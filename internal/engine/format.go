@@ -75,6 +75,9 @@ func (o *FormatOptions) checkDevices() error {
 		return errdefs.Invalid(op, "Copies", fmt.Sprintf("Copies must be 1 or 2, not %d", o.Copies))
 	}
 	first := o.Devices[0].Geometry()
+	if o.Copies > 1 && first.NumSequential() == 0 {
+		return errdefs.New(errdefs.Precondition, "", op, "devices", "all their zones are conventional; two copies need sequential zones")
+	}
 	for i, d := range o.Devices {
 		g := d.Geometry()
 		if err := CheckGeometry(g); err != nil {
@@ -108,6 +111,9 @@ func Format(o FormatOptions) error {
 		if sequential[uint32(i)], conventional[uint32(i)], err = clean(d); err != nil {
 			return err
 		}
+	}
+	if copies > 1 {
+		clear(conventional) // what is in them cannot be moved to where it would have its second copy again
 	}
 	layout := o.layOut(sequential, conventional, copies)
 	if err := o.fits(layout, copies); err != nil {

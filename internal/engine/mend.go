@@ -81,14 +81,10 @@ func (e *Engine) mended(cs []spareCopy) {
 	}
 }
 
-// mend puts blocks of one slot right that are bad in one copy and good in another: by moving them, with the
-// frames they are in, to where both are good; in a conventional zone, which can be written anywhere, by writing
-// them over. It returns those that it found still to be there and has put right; an error says that others
-// may be as they were.
+// mend puts blocks of one slot right that are bad in one copy and good in another, by moving them, with the
+// frames they are in, to where both are good. It returns those that it found still to be there and has put
+// right; an error says that others may be as they were.
 func (e *Engine) mend(ctx context.Context, slot uint32, cs []spareCopy) (done []spareCopy, err error) {
-	if e.conventional(slot) {
-		return e.rewrite(ctx, cs)
-	}
 	if len(cs) > mendSome {
 		if err := e.mendGroup(ctx, slot); err != nil {
 			return nil, err
@@ -198,39 +194,6 @@ func (e *Engine) mendGroup(ctx context.Context, slot uint32) error {
 		}
 	}
 	return err
-}
-
-// rewrite writes good copies over bad ones. An epoch keeps the blocks from being used for anything else.
-func (e *Engine) rewrite(ctx context.Context, cs []spareCopy) (done []spareCopy, err error) {
-	epoch := e.epochs.enter()
-	defer e.epochs.exit(epoch)
-	p := scratchBlock()
-	for _, c := range cs {
-		live := false
-		err := e.st.View(func(tx *store.Tx) (err error) {
-			sum, ok, err := tx.LiveBlock(c.at, tx.CommitSequence())
-			live = ok && sum == c.want
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		good, bad := e.readCopies(c.at, c.want, p)
-		if !live || !good {
-			continue
-		}
-		slot, off := e.split(c.at)
-		for _, b := range bad {
-			if err := e.dev.WriteCopy(int(slot), b.copy, off, [][]byte{p}); err != nil {
-				return nil, err
-			}
-		}
-		done = append(done, c)
-	}
-	if err := e.group.Flush(ctx); err != nil {
-		return nil, err
-	}
-	return done, nil
 }
 
 // mendLabel writes a label of this run to the label zone of a device that holds none. Where the device has no

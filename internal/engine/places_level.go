@@ -69,6 +69,9 @@ func pairZones(zones map[uint32][]int, copies int) (sets [][]store.Place) {
 		}
 		return sets
 	}
+	if len(numbers) == 0 {
+		return nil
+	}
 	if len(numbers) == 1 {
 		d := numbers[0]
 		half := len(zones[d]) / 2

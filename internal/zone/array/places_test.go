@@ -138,45 +138,6 @@ func TestAppendEach(t *testing.T) {
 	})
 }
 
-// WriteCopy mends one copy of a conventional zone.
-func TestWriteCopy(t *testing.T) {
-	g := geometries["smr"]
-	g.Conventional = 2
-	b := newStand(t, g, 2, mirrored(4))
-	b.ok(b.Write(0, 0, vec(pattern(1, 4))))
-	b.ok(b.mems[0].Corrupt(0, blk, 1))
-	b.ok(b.WriteCopy(0, 0, blk, vec(pattern(1, 4)[blk:2*blk])))
-	b.holds(0, 0, 4, 1, 0)
-	if got := b.devs[1].Counts().Writes; got != 1 {
-		t.Errorf("%d writes to the other copy", got)
-	}
-	b.add(2, 0, 1, 1)
-	for what, c := range map[string]struct{ err, want error }{
-		"a sequential zone": {b.WriteCopy(2, 0, blk, vec(pattern(1, 1))), zone.ErrUnalignedWrite},
-		"an append":         {second(b.Append(0, vec(pattern(1, 1)))), zone.ErrConventional},
-	} {
-		if !errors.Is(c.err, c.want) {
-			t.Errorf("%s: %v", what, c.err)
-		}
-	}
-	if err := b.WriteCopy(0, 2, 0, vec(pattern(1, 1))); !errdefs.Is(err, errdefs.InvalidArgument) {
-		t.Error(err)
-	}
-	b.devs[1].FailAppend(1, 1, 0)
-	if err := b.Write(1, 0, vec(pattern(2, 1))); !errors.Is(err, zone.ErrMedia) || b.Torn(1) {
-		t.Errorf("a failed write to a conventional set: %v, torn %v", err, b.Torn(1))
-	}
-	b.ok(b.Write(1, 0, vec(pattern(2, 1))))
-	b.ok(b.Discard(1, blocks(0, 1)))
-	b.mems[0].CutPower()
-	b.ok(b.Write(0, 5*blk, vec(pattern(2, 1))))
-	b.stale(0, true, false)
-	if err := b.WriteCopy(0, 0, 0, vec(pattern(1, 1))); !errors.Is(err, zone.ErrZoneOffline) {
-		t.Error(err)
-	}
-	b.holds(0, 5, 1, 2, 1)
-}
-
 // plain is a device that cannot discard.
 type plain struct{ zone.Device }
 

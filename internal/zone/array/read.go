@@ -62,21 +62,6 @@ func (a *Array) ReadCopy(z, copy int, off int64, p []byte) error {
 	return a.read(t, off, p)
 }
 
-// WriteCopy writes to one copy of a conventional zone, and to no other: bytes that the others hold
-// there already. Which places are Stale does not change. A sequential zone is ErrUnalignedWrite; other
-// errors are those of ReadCopy and Write.
-func (a *Array) WriteCopy(z, copy int, off int64, bufs [][]byte) error {
-	const op = "array.WriteCopy"
-	t, err := a.copyOf(op, z, copy)
-	if err != nil {
-		return err
-	}
-	if t.geo.IsSequential(t.Zone) {
-		return refuse(op, z, zone.ErrUnalignedWrite)
-	}
-	return t.alone(op, z, t.dev.Write(t.Zone, off, bufs))
-}
-
 // copyOf is the place that is that copy of the zone.
 func (a *Array) copyOf(op string, z, copy int) (t target, err error) {
 	a.mu.RLock()
