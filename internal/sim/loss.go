@@ -148,7 +148,8 @@ func (r *run) awaitWhole() bool {
 				r.cov.add("copies rebuilds", 1)
 			}
 			return true
-		case i > 300 && !r.roomy():
+		case i > 300 && (!r.roomy() || len(r.failing) > 0):
+			// A block group with a zone that failed stays where it is, and keeps its device from leaving.
 			r.cov.add("copies rebuilds without room", 1)
 			return false
 		case i > 300:

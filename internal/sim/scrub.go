@@ -53,7 +53,7 @@ func (c *client) planScrub(ch *Choices) *op {
 	}
 	o.after = func(err error) {
 		switch {
-		case errdefs.Is(err, errdefs.Precondition) || errdefs.Is(err, errdefs.NotFound) || errdefs.Is(err, errdefs.AlreadyExists):
+		case req.Scope.Device != "" && c.r.mortal() && errdefs.Is(err, errdefs.OutOfRange), errdefs.Is(err, errdefs.Precondition) || errdefs.Is(err, errdefs.NotFound) || errdefs.Is(err, errdefs.AlreadyExists):
 			c.r.cov.add("scrub refused", 1)
 		case errors.Is(err, context.Canceled): // of the watch; the scrub goes on
 			c.r.cov.add("scrub left alone", 1)
