@@ -99,6 +99,8 @@ func (e *Engine) matchDevice(super store.Superblock, members []*member, d Device
 	}
 	if errdefs.Is(err, errdefs.NotFound) {
 		return refuse("holds no Shingle label, but the metadata %s belongs to store %s: give the right --device, or restore the device", e.o.MetadataPath, uuid.UUID(super.StoreUUID))
+	} else if err != nil && len(e.o.Devices) > 1 {
+		return nil, fmt.Errorf("%s cannot be told by its label (one that was just being added may be left out): %w", which, err)
 	} else if err != nil {
 		return nil, err
 	}

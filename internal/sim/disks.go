@@ -19,6 +19,7 @@ type disk struct {
 	mem    *zone.Mem
 	geo    zone.Geometry
 	lost   bool // it has died, and is not back yet
+	unsure bool // whether it is part of the store is for the engine to say: it is to join or leave
 	gone   bool // it is no part of the store any more
 }
 
@@ -92,7 +93,9 @@ func (r *run) attach(l *life, d *disk) *device {
 			dev.plan.FailRead(p.Zone, p.Off, p.Len(), true)
 		}
 	}
+	r.sched.mu.Lock()
 	l.devs = append(l.devs, dev)
+	r.sched.mu.Unlock()
 	return dev
 }
 
@@ -155,6 +158,9 @@ func (r *run) victim() *disk {
 
 // somewhere chooses a range of whole blocks of data below a write pointer.
 func (r *run) somewhere(d *disk) (place, bool) {
+	if d == nil {
+		return place{}, false
+	}
 	zs, err := d.mem.Report(0, -1)
 	if err != nil {
 		return place{}, false

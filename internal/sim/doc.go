@@ -15,6 +15,10 @@
 // (before, in the middle, after), when idle, or as the death of the process alone, also in the middle
 // of recovery. What survives of the device is drawn by zone.Mem, of the metadata by storetest.
 //
+// A share of the runs has several devices, or two copies of what is stored. Then what goes bad does so in
+// one copy (disks.go), so that nothing may be lost; a device may die and come back (loss.go), be added or
+// replaced (members.go).
+//
 // It is for tests and promises nothing after a crash but to have noticed. What is legal to lose is
 // docs/reliability.md's to say. It uses the engine through its exported interface only.
 package sim

@@ -21,7 +21,7 @@ func (r *run) mortal() bool {
 func (r *run) gather(l *life, calm bool) {
 	away, dead := false, false
 	switch {
-	case !r.mortal():
+	case !r.mortal() || r.weak == nil:
 	case r.weak.lost && !calm:
 		how := pick(r.c, "back", "away", "dead")
 		away, dead = how == "away", how == "dead"
@@ -47,7 +47,7 @@ func (r *run) gather(l *life, calm bool) {
 // meet counts an operation of a disk down to its death.
 func (r *run) meet(dev *device) {
 	l := r.life
-	if l.dies == 0 || dev.disk != r.weak {
+	if l.dies == 0 || dev.disk != r.weak || dev.disk.unsure {
 		return
 	}
 	if l.dies--; l.dies > 0 {
@@ -108,9 +108,10 @@ func (r *run) mendAll() {
 	if r.cfg.Geometry.Conventional > 0 || !r.awaitWhole() {
 		return
 	}
+	r.callRoll()
 	r.taints, r.shaky, r.forever, r.hurt = nil, nil, nil, false
-	if r.several() {
-		r.weak = r.disks[r.c.Below(len(r.disks))]
+	if all := r.members(); r.several() && len(all) > 0 {
+		r.weak = all[r.c.Below(len(all))]
 	}
 }
 
@@ -147,7 +148,8 @@ func (r *run) awaitWhole() bool {
 				r.cov.add("copies rebuilds", 1)
 			}
 			return true
-		case i > 300 && !r.roomy():
+		case i > 300 && (!r.roomy() || len(r.failing) > 0):
+			// A block group with a zone that failed stays where it is, and keeps its device from leaving.
 			r.cov.add("copies rebuilds without room", 1)
 			return false
 		case i > 300:

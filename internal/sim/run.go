@@ -17,6 +17,7 @@ import (
 
 	"github.com/shingle-store/shingle/internal/engine"
 	"github.com/shingle-store/shingle/internal/errdefs"
+	"github.com/shingle-store/shingle/internal/zone"
 )
 
 // Result is what a run came to.
@@ -188,7 +189,8 @@ func (r *run) options(l *life) engine.Options {
 		Devices: l.given(), MetadataPath: r.meta, MetadataLimit: r.cfg.MetadataLimit, Compression: &codec,
 		NoDelalloc: r.cfg.NoDelalloc, DirtyLimit: r.cfg.DirtyLimit, MaxWait: maxWait,
 		WritebackAge: r.cfg.WritebackAge, Workers: r.cfg.Workers, Now: time.Now,
-		Random: rand.NewChaCha8([32]byte{byte(len(r.history)), byte(len(r.history) >> 8)}), MetadataNoSync: true,
+		OpenDevice: func(path string) (zone.Device, error) { return r.openDevice(l, path) },
+		Random:     rand.NewChaCha8([32]byte{byte(len(r.history)), byte(len(r.history) >> 8)}), MetadataNoSync: true,
 		AroundCommit: func(commit func() error) error { return r.commit(l, commit) },
 	}
 }
@@ -233,7 +235,12 @@ func (r *run) birth() bool {
 			l.ops = 0
 			r.cov.add("lives begun", 1)
 			r.notef("open")
-			return true
+			r.callRoll()
+			return !r.failed()
+		}
+		if !l.down && r.notOurs(err) {
+			r.death()
+			continue
 		}
 		if !l.down && !((l.faults > 0 || r.lame()) && errdefs.Is(err, errdefs.Device)) {
 			r.failf("the store does not open: %v", err)
@@ -434,12 +441,20 @@ func (r *run) readAll(name string) (got []byte, size int64, err error) {
 
 // open opens the store in peace.
 func (r *run) open() bool {
-	var err error
-	r.await("open", func() { r.life.e, err = engine.Open(context.Background(), r.options(r.life)) }, false)
-	if err != nil {
-		r.failf("the store does not open: %v", err)
+	for {
+		var err error
+		r.await("open", func() { r.life.e, err = engine.Open(context.Background(), r.options(r.life)) }, false)
+		if err == nil {
+			r.callRoll()
+			return !r.failed()
+		}
+		if !r.notOurs(err) {
+			r.failf("the store does not open: %v", err)
+			return false
+		}
+		r.death()
+		r.newLife(true)
 	}
-	return err == nil
 }
 
 // finale lives once more without faults, and goes through everything.
@@ -465,6 +480,7 @@ func (r *run) finale() {
 			r.failf("%d bytes stay reserved and %d dirty after a sync", u.Reserved, u.Dirty)
 		}
 	}
+	r.callRoll()
 	if r.failed() {
 		r.death() // so that nothing of it is left
 		return
@@ -488,6 +504,9 @@ func (r *run) check() {
 	}
 	var devices []engine.Device
 	for _, d := range r.disks {
+		if d.gone {
+			continue
+		}
 		devices = append(devices, engine.Device{Path: d.path, Device: d.mem})
 	}
 	err := engine.Check(context.Background(), engine.CheckOptions{
@@ -516,7 +535,7 @@ func (r *run) excused(p engine.Problem) bool {
 		return true
 	}
 	if !strings.HasPrefix(p.Object, "block group") {
-		return false
+		return r.someUnsure() && strings.HasPrefix(p.Object, "device")
 	}
 	return len(r.failing) > 0 || r.hurt && strings.Contains(p.Msg, "copies of")
 }
@@ -528,4 +547,9 @@ func (r *run) audit(l *life) {
 			r.failf("%v", err)
 		}
 	}
+}
+
+// someUnsure reports whether a disk is joining or leaving, which may have ended since it was asked for.
+func (r *run) someUnsure() bool {
+	return slices.ContainsFunc(r.disks, func(d *disk) bool { return d.unsure && !d.gone })
 }

@@ -53,7 +53,7 @@ func (c *client) planScrub(ch *Choices) *op {
 	}
 	o.after = func(err error) {
 		switch {
-		case errdefs.Is(err, errdefs.Precondition) || errdefs.Is(err, errdefs.NotFound) || errdefs.Is(err, errdefs.AlreadyExists):
+		case req.Scope.Device != "" && c.r.mortal() && errdefs.Is(err, errdefs.OutOfRange), errdefs.Is(err, errdefs.Precondition) || errdefs.Is(err, errdefs.NotFound) || errdefs.Is(err, errdefs.AlreadyExists):
 			c.r.cov.add("scrub refused", 1)
 		case errors.Is(err, context.Canceled): // of the watch; the scrub goes on
 			c.r.cov.add("scrub left alone", 1)
@@ -85,7 +85,7 @@ func (c *client) planStopScrub(how int) *op {
 
 // checkScrub holds what a scrub has shown and found against what it may.
 func (r *run) checkScrub(o *op, shown []engine.Scrub, found []engine.ScrubFinding) {
-	calm := r.life.faults == 0 && len(r.failing) == 0 && len(r.taints) == 0 && len(r.shaky) == 0
+	calm := r.life.faults == 0 && !r.lame() && len(r.failing) == 0 && len(r.taints) == 0 && len(r.shaky) == 0
 	last := shown[0]
 	for _, s := range shown {
 		if s.ID != last.ID || s.Total != last.Total || s.Done < last.Done || s.Done > s.Total || s.Skipped > s.Done {

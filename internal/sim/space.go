@@ -16,6 +16,9 @@ func (c *client) planSpace(ch *Choices) *op {
 	if c.r.trimming() && ch.Rarely(2) {
 		return c.planCancelTrim()
 	}
+	if ch == c.r.c && c.r.mayChangeDevices() && ch.Rarely(4) {
+		return c.planDevices(ch)
+	}
 	if c.r.cfg.Scrub && ch.Rarely(2) {
 		return c.planScrub(ch)
 	}
