@@ -117,7 +117,7 @@ func (e *Engine) Devices() ([]DeviceInfo, Rebuild, error) {
 // cureExists reports whether there is a block group that the rebuild can do something for.
 func (e *Engine) cureExists() bool {
 	for slot := range e.slots() {
-		if bg, _ := e.al.BlockGroup(uint32(slot)); bg.Live > 0 && e.renewable(uint32(slot)) {
+		if bg, _ := e.al.BlockGroup(uint32(slot)); bg.Live > 0 && e.curable(uint32(slot)) {
 			return true
 		}
 	}

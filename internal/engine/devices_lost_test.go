@@ -267,3 +267,38 @@ func TestDeviceOfOldStateIsNotRead(t *testing.T) {
 	b.close()
 	b.wantClean()
 }
+
+// TestReplaceDeviceWithBadBlocks: what is good in no copy keeps its block group, and so the device, until the file
+// is rewritten; all else moves.
+func TestReplaceDeviceWithBadBlocks(t *testing.T) {
+	b := newCopyBench(t, 2, Options{}, copyZNS, copyZNS)
+	e := b.open()
+	data, other := noise(3, 2<<20), noise(4, 2<<20)
+	put(t, e, "f", data)
+	put(t, e, "g", other)
+	syncAll(t, e)
+	b.spoil("f", 9, 0)
+	b.spoil("f", 9, 1)
+	b.devices = append(b.devices, newMortal(t, copyZNS))
+	b.added["new"] = b.devices[2]
+	if _, err := e.ReplaceDevice(context.Background(), 0, "new", false); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it says what it is stuck at", func() bool {
+		_, r, err := e.Devices()
+		return err == nil && r.Running && strings.Contains(r.Stuck, "good in no copy")
+	})
+	sameFile(t, e, "g", other)
+	put(t, e, "f", data)
+	syncAll(t, e)
+	eventually(t, "it has left", func() bool {
+		infos, _, err := e.Devices()
+		return err == nil && len(infos) == 2
+	})
+	b.whole()
+	sameFile(t, e, "f", data)
+	sameFile(t, e, "g", other)
+	b.close()
+	b.given = []int{1, 2}
+	b.wantClean()
+}

@@ -107,7 +107,7 @@ func (e *Engine) rebuildPass() (left int, worked bool, stuck error) {
 			return 0, worked, stuck // see halved
 		}
 	}
-	if err := e.dismiss(); err != nil && stuck == nil {
+	if err := e.dismiss(left == 0); err != nil && stuck == nil {
 		stuck = err
 	}
 	return left, worked, stuck
@@ -171,22 +171,33 @@ func (e *Engine) cure(slot uint32) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if now, _ := e.al.BlockGroup(slot); out.skipped && now.State == alloc.ReadOnly || now.State == alloc.Quarantined {
+		e.giveUpCure(bg) // its zone has failed: scrub moves what one copy of it does not hold any more
+		return false, nil
+	}
 	if out.skipped { // something in it is not published yet
 		return false, errdefs.New(errdefs.Unavailable, "", "engine.Rebuild", e.placeName(slot), "a block group is still being written to")
 	}
-	e.rebuild.Lock()
-	defer e.rebuild.Unlock()
 	if !out.emptied {
-		if e.rebuild.failed == nil {
-			e.rebuild.failed = map[uint32]uint64{}
-		}
-		e.rebuild.failed[slot] = bg.Generation
+		e.giveUpCure(bg)
 		return false, nil
 	}
+	e.rebuild.Lock()
+	defer e.rebuild.Unlock()
 	e.rebuild.groups++
 	e.rebuild.bytes += out.moved
 	e.rebuild.stuck = ""
 	return true, nil
+}
+
+// giveUpCure leaves a block group as it is until it has been reset.
+func (e *Engine) giveUpCure(bg alloc.BlockGroup) {
+	e.rebuild.Lock()
+	defer e.rebuild.Unlock()
+	if e.rebuild.failed == nil {
+		e.rebuild.failed = map[uint32]uint64{}
+	}
+	e.rebuild.failed[bg.Slot] = bg.Generation
 }
 
 // restUnless rests for as long as the last step took, unless no client uses the store.
@@ -229,8 +240,9 @@ func (e *Engine) renewAbsent(slot uint32) (bool, error) {
 	return e.al.Resize(slot, capacity), nil
 }
 
-// dismiss lets go of devices that are leaving and that no block group has a place on.
-func (e *Engine) dismiss() error {
+// dismiss lets go of devices that are leaving and that no block group has a place on. last: nothing more can be
+// moved off them.
+func (e *Engine) dismiss(last bool) error {
 	e.members.Lock()
 	var leaving []*member
 	for _, m := range e.members.byNumber {
@@ -240,7 +252,10 @@ func (e *Engine) dismiss() error {
 	}
 	e.members.Unlock()
 	for _, m := range leaving {
-		if e.onDevice(m.rec.Number) > 0 {
+		if n := e.onDevice(m.rec.Number); n > 0 {
+			if last {
+				return errdefs.New(errdefs.Precondition, "", "engine.dismiss", deviceName(m.rec.Number), fmt.Sprintf("%d block groups on it cannot be moved: they hold blocks that are good in no copy; rewrite or delete the files that `client status` names", n))
+			}
 			continue
 		}
 		if err := e.letGo(m); err != nil {
