@@ -148,8 +148,9 @@ func (r *run) awaitWhole() bool {
 				r.cov.add("copies rebuilds", 1)
 			}
 			return true
-		case i > 300 && (!r.roomy() || len(r.failing) > 0):
-			// A block group with a zone that failed stays where it is, and keeps its device from leaving.
+		case i > 300 && (!r.roomy() || len(r.failing) > 0 || r.life.faults > 0):
+			// A block group with a zone that failed stays where it is, and keeps its device from leaving; a
+			// finish that has failed in this life may have left no active zone to move anything to.
 			r.cov.add("copies rebuilds without room", 1)
 			return false
 		case i > 300:
