@@ -95,9 +95,9 @@ func ConfigWithCopiesFor(seed uint64) Config {
 	return c
 }
 
-// pairGeometries are those of a device that holds two copies: of its sequential zones, and of its
-// conventional ones, each has a partner, and two can be active.
-var pairGeometries = []zone.Geometry{geometries[0], geometries[2], geometries[4], geometries[5]}
+// pairGeometries are those of a device that holds two copies: each of its sequential zones has a partner, and
+// two can be active.
+var pairGeometries = []zone.Geometry{geometries[0], geometries[2], geometries[5]}
 
 // chooseCopies draws how many devices and copies there are, of which one is more than 1.
 func (c *Config) chooseCopies(r *rand.Rand) {
@@ -108,5 +108,8 @@ func (c *Config) chooseCopies(r *rand.Rand) {
 	case 1:
 		c.Devices, c.Tight = 1, false
 		c.Geometry = pairGeometries[r.IntN(len(pairGeometries))]
+	}
+	if c.Copies > 1 && c.Geometry.NumSequential() == 0 { // two copies are kept in sequential zones only
+		c.Geometry = geometries[0]
 	}
 }

@@ -99,7 +99,7 @@ func (r *run) mendAll() {
 	if !ok {
 		return
 	}
-	if n := s.Counters.Errors(); n > 0 && r.roomy() {
+	if n := s.Counters.Errors() - r.noLabel(s); n > 0 && r.roomy() {
 		r.failf("a scrub finds %d errors that the one before has not mended: %+v", n, r.findings(s.ID))
 		return
 	}
@@ -148,8 +148,9 @@ func (r *run) awaitWhole() bool {
 				r.cov.add("copies rebuilds", 1)
 			}
 			return true
-		case i > 300 && (!r.roomy() || len(r.failing) > 0):
-			// A block group with a zone that failed stays where it is, and keeps its device from leaving.
+		case i > 300 && (!r.roomy() || len(r.failing) > 0 || r.life.faults > 0):
+			// A block group with a zone that failed stays where it is, and keeps its device from leaving; a
+			// finish that has failed in this life may have left no active zone to move anything to.
 			r.cov.add("copies rebuilds without room", 1)
 			return false
 		case i > 300:
@@ -178,10 +179,19 @@ func (r *run) scrubAll() (s engine.Scrub, ok bool) {
 		r.failf("scrub: %v", err)
 	case s.State != scrub.Finished:
 		r.failf("a scrub in peace has not finished: %+v", s)
-	case s.Counters.UncorrectableErrors > 0 && r.roomy():
+	case s.Counters.UncorrectableErrors > r.noLabel(s) && r.roomy():
 		r.failf("a scrub has not mended what is good in one copy: %+v, %+v", s, r.findings(s.ID))
 	}
 	return s, !r.failed()
+}
+
+// noLabel is how many labels a scrub may have found missing and not mended: with a finish that has failed in
+// this life a device may have no active zone left for one.
+func (r *run) noLabel(s engine.Scrub) uint64 {
+	if r.life.faults == 0 {
+		return 0
+	}
+	return s.Counters.SuperErrors
 }
 
 func (r *run) findings(id string) (found []engine.ScrubFinding) {

@@ -36,6 +36,9 @@ func TestSameHistory(t *testing.T) {
 					cfg := ConfigFor(seed)
 					cfg.Geometry, cfg.Compression, cfg.NoDelalloc = g, codec, direct
 					cfg.Clients, cfg.MetadataLimit = 3, 64<<20
+					if g.NumSequential() == 0 || g.MaxOpen == 1 { // it takes no second copy, or not on one device
+						cfg.Devices, cfg.Copies = 0, 0
+					}
 					name := fmt.Sprintf("geometry %d, %v, nodelalloc %t, %d workers, age %v", i, codec, direct, cfg.Workers, cfg.WritebackAge)
 					var res Result
 					dir := t.TempDir()
