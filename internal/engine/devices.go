@@ -98,6 +98,7 @@ func (e *Engine) Devices() ([]DeviceInfo, Rebuild, error) {
 	if e.several() {
 		groups, bytes = e.degraded()
 	}
+	canCure := groups > 0 && e.cureExists()
 	e.rebuild.Lock()
 	defer e.rebuild.Unlock()
 	r := Rebuild{
@@ -105,9 +106,9 @@ func (e *Engine) Devices() ([]DeviceInfo, Rebuild, error) {
 		Bytes: bytes + e.rebuild.bytes, BytesDone: e.rebuild.bytes, Stuck: e.rebuild.stuck,
 	}
 	if groups == 0 {
-		r = Rebuild{}
+		r = Rebuild{Stuck: e.rebuild.stuck}
 	}
-	r.Running = leaving || groups > 0 && slices.ContainsFunc(out, func(d DeviceInfo) bool { return d.State == DeviceOnline }) && e.cureExists()
+	r.Running = leaving || groups > 0 && slices.ContainsFunc(out, func(d DeviceInfo) bool { return d.State == DeviceOnline }) && canCure
 	if groups > 0 && !r.Running && r.Stuck == "" {
 		r.Stuck = "no device has room for the other copies: give the missing one again, or another in its place"
 	}
