@@ -23,6 +23,7 @@
 //	Full -Pin-> kept from being reset while its live parts are moved -Unpin-> as before
 //	Empty -HoldEmpty-> kept from being opened, its bytes free all the while -ReleaseEmpty-> as before
 //	any -Quarantine-> ReadOnly, Quarantined
+//	Empty, Resetting -Resize-> of another capacity; of none: Quarantined, until Resize gives it one again
 //
 // A block group holds an active slot of the device from BeginOpen until it is full, retired,
 // reset or quarantined. Its header block is not part of the usable bytes. Relocation has a slot

@@ -36,9 +36,16 @@
 // one commit. A read of the device that does not return is left to the goroutine that made it, which Close
 // waits for.
 //
+// The devices are one to all of that: zone s of the array (zone/array) is what lies under slot s, one zone or,
+// with two copies, two. Which zones those are changes only while nothing lives there (places.go), in the
+// commit that stores something there or an earlier one. A copy that misses something is stale, and on
+// record as that before anybody hears of success. What is bad in one copy is answered from the other and
+// moved to where both are good (copies.go, mend.go), and what lacks a copy, or lies on a device that is
+// leaving, is emptied like a victim of reclaim (rebuild*.go).
+//
 // It leaves to others: decisions about space (alloc), what to trim and in which batches (trim), the walk
 // and the pace of a scrub (scrub), the index of dirty ranges (delalloc), the record formats (store), the
-// rules of devices (zone), and the wire (server).
+// rules of devices (zone), what a device that fails means for the others (zone/array), and the wire (server).
 //
 // Locks, outermost first: a file's write token (one writer, truncate, punch or clone at a time; held
 // over device I/O), its cut lock (readers share it for one window, truncate and punch take
