@@ -86,8 +86,10 @@ type MaintenanceServiceClient interface {
 	// itself, after a restart of the engine with ResumeScrub. Reads and writes come first.
 	//
 	// It covers what is stored when it begins. What is written later is left to the next one; what
-	// is moved, overwritten or deleted before the scrub gets to it counts as skipped. Every bad
-	// block is counted once and named by ListScrubFindings.
+	// is moved, overwritten or deleted before the scrub gets to it counts as skipped. Every copy is
+	// read; progress counts each block once. Every bad block is counted once a copy, named by
+	// ListScrubFindings, and, unless read_only is set, put right from a copy that is good: what it
+	// holds is stored elsewhere. Labels are written anew.
 	//
 	// There is one scrub at a time. ALREADY_EXISTS / SCRUB_RUNNING, with the id in the message, if
 	// one runs or is paused; but a call with the request_id of that one answers it. NOT_FOUND if
@@ -324,8 +326,10 @@ type MaintenanceServiceServer interface {
 	// itself, after a restart of the engine with ResumeScrub. Reads and writes come first.
 	//
 	// It covers what is stored when it begins. What is written later is left to the next one; what
-	// is moved, overwritten or deleted before the scrub gets to it counts as skipped. Every bad
-	// block is counted once and named by ListScrubFindings.
+	// is moved, overwritten or deleted before the scrub gets to it counts as skipped. Every copy is
+	// read; progress counts each block once. Every bad block is counted once a copy, named by
+	// ListScrubFindings, and, unless read_only is set, put right from a copy that is good: what it
+	// holds is stored elsewhere. Labels are written anew.
 	//
 	// There is one scrub at a time. ALREADY_EXISTS / SCRUB_RUNNING, with the id in the message, if
 	// one runs or is paused; but a call with the request_id of that one answers it. NOT_FOUND if
