@@ -302,3 +302,44 @@ func TestReplaceDeviceWithBadBlocks(t *testing.T) {
 	b.given = []int{1, 2}
 	b.wantClean()
 }
+
+// TestWhatADeviceMissedIsOnRecord: after a crash nobody takes what a device missed for a copy, not even where the
+// block group was written to before it died.
+func TestWhatADeviceMissedIsOnRecord(t *testing.T) {
+	for name, lose := range map[string]func(*copyBench){
+		"dies":    func(b *copyBench) { b.devices[1].dead.Store(true) },
+		"missing": func(b *copyBench) { b.close(); b.given = []int{0}; b.open() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newCopyBench(t, 2, Options{}, copyZNS, copyZNS)
+			b.open()
+			before, after := noise(1, 200_000), noise(2, 200_000)
+			put(t, b.e, "before", before)
+			syncAll(t, b.e)
+			lose(b)
+			put(t, b.e, "after", after)
+			syncAll(t, b.e)
+			b.e.failWrites(errors.New("killed"))
+			_ = b.e.Close(context.Background())
+			b.devices[1].dead.Store(false)
+			b.given = []int{0, 1}
+			problems := b.check()
+			for _, p := range problems {
+				if !strings.Contains(p, "copies of 2") {
+					t.Errorf("check: %s", p)
+				}
+			}
+			if len(problems) == 0 {
+				t.Error("check does not know that a copy is missing")
+			}
+			b.open()
+			b.whole()
+			b.close()
+			b.wantClean()
+			b.given = []int{1}
+			b.open()
+			sameFile(t, b.e, "before", before)
+			sameFile(t, b.e, "after", after)
+		})
+	}
+}

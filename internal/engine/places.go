@@ -105,8 +105,8 @@ func (s *members) takesPlacesLocked(number uint32) bool {
 // betterLocked works out the places of a slot in which nothing lives: those that can be used, spare
 // zones in place of those that cannot, and where there are none, the old ones that may be back one
 // day. better: they are not what the slot has, or a reset would make a stale one good. Without any
-// the slot is given up.
-func (e *Engine) betterLocked(slot uint32) (next []array.Place, better bool) {
+// the slot is given up. Spare zones are taken, or, with look, only counted: then they are zone -1.
+func (e *Engine) betterLocked(slot uint32, look bool) (next []array.Place, better bool) {
 	s := &e.members
 	var away []array.Place
 	for _, p := range e.dev.Places(int(slot)) {
@@ -121,10 +121,14 @@ func (e *Engine) betterLocked(slot uint32) (next []array.Place, better bool) {
 			away = append(away, p)
 		}
 	}
-	for len(next) < e.copies {
-		p, ok := s.takeSpareLocked(next, len(s.byNumber) == 1)
+	for same := len(s.byNumber) == 1; len(next) < e.copies; {
+		device, ok := s.spareOnLocked(next, same)
 		if !ok {
 			break
+		}
+		p := array.Place{Device: int(device), Zone: -1}
+		if !look {
+			p.Zone = s.popSpareLocked(device)
 		}
 		next, better = append(next, p), true
 	}
@@ -137,21 +141,42 @@ func (e *Engine) betterLocked(slot uint32) (next []array.Place, better bool) {
 // takeSpareLocked takes a zone from the device with the most, of those that have none of the places;
 // same: also of one that has.
 func (s *members) takeSpareLocked(with []array.Place, same bool) (array.Place, bool) {
-	best := int64(-1)
-	for number, zones := range s.spare {
-		if len(zones) == 0 || !s.takesPlacesLocked(number) || !same && slices.ContainsFunc(with, func(p array.Place) bool { return uint32(p.Device) == number }) {
-			continue
-		}
-		if best < 0 || len(zones) > len(s.spare[uint32(best)]) || len(zones) == len(s.spare[uint32(best)]) && int64(number) < best {
-			best = int64(number)
-		}
-	}
-	if best < 0 {
+	device, ok := s.spareOnLocked(with, same)
+	if !ok {
 		return array.Place{}, false
 	}
-	zones := s.spare[uint32(best)]
-	s.spare[uint32(best)] = zones[1:]
-	return array.Place{Device: int(best), Zone: zones[0]}, true
+	return array.Place{Device: int(device), Zone: s.popSpareLocked(device)}, true
+}
+
+// spareOnLocked returns the device that takeSpareLocked takes from. Zones that with only counts (-1) are not
+// there any more.
+func (s *members) spareOnLocked(with []array.Place, same bool) (device uint32, ok bool) {
+	most := 0
+	for number, zones := range s.spare {
+		left, on := len(zones), false
+		for _, p := range with {
+			if uint32(p.Device) == number {
+				on = true
+				if p.Zone < 0 {
+					left--
+				}
+			}
+		}
+		if left <= 0 || on && !same || !s.takesPlacesLocked(number) {
+			continue
+		}
+		if left > most || left == most && number < device {
+			device, most, ok = number, left, true
+		}
+	}
+	return device, ok
+}
+
+// popSpareLocked takes the first spare zone of a device that has one.
+func (s *members) popSpareLocked(device uint32) int {
+	zones := s.spare[device]
+	s.spare[device] = zones[1:]
+	return zones[0]
 }
 
 // giveBackLocked makes zones spare that the places were taken for.
@@ -177,8 +202,7 @@ func (e *Engine) renewable(slot uint32) bool {
 	e.members.Lock()
 	defer e.members.Unlock()
 	old := e.dev.Places(int(slot))
-	next, better := e.betterLocked(slot)
-	e.members.giveBackLocked(next, old)
+	next, better := e.betterLocked(slot, true)
 	return better && (len(old) > 0 || len(next) == e.copies)
 }
 
@@ -192,7 +216,7 @@ func (e *Engine) renewPlaces(slot uint32, capacity int64, resize func(int64) boo
 	for {
 		e.members.Lock()
 		old := e.dev.Places(int(slot))
-		next, better := e.betterLocked(slot)
+		next, better := e.betterLocked(slot, false)
 		e.members.Unlock()
 		if !better {
 			return capacity, nil
