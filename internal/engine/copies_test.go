@@ -17,7 +17,18 @@ import (
 // mortal is a memory device that can die, and come back.
 type mortal struct {
 	*zone.Mem
-	dead atomic.Bool
+	dead   atomic.Bool
+	failed atomic.Int64 // 1 + a zone that is read-only
+}
+
+func (d *mortal) Report(first, n int) ([]zone.Zone, error) {
+	zs, err := d.Mem.Report(first, n)
+	for i := range zs {
+		if int64(zs[i].Index)+1 == d.failed.Load() {
+			zs[i].Condition = zone.ReadOnly
+		}
+	}
+	return zs, err
 }
 
 var errDead = errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "mortal", "device", zone.ErrMedia)
@@ -56,7 +67,12 @@ func (d *mortal) CloseZone(z int) error {
 	return first(d.alive(), func() error { return d.Mem.CloseZone(z) })
 }
 
-func (d *mortal) Reset(z int) error { return first(d.alive(), func() error { return d.Mem.Reset(z) }) }
+func (d *mortal) Reset(z int) error {
+	if int64(z)+1 == d.failed.Load() {
+		return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "mortal", "zone", zone.ErrZoneReadOnly)
+	}
+	return first(d.alive(), func() error { return d.Mem.Reset(z) })
+}
 
 func (d *mortal) Release(z int) error {
 	return first(d.alive(), func() error { return d.Mem.Release(z) })

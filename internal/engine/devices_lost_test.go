@@ -343,3 +343,49 @@ func TestWhatADeviceMissedIsOnRecord(t *testing.T) {
 		})
 	}
 }
+
+// TestReplaceDeviceWithAFailedZone: a block group whose other zone has failed, and in which nothing lives, does not
+// keep a device from leaving; one in which something lives does not either.
+func TestReplaceDeviceWithAFailedZone(t *testing.T) {
+	for name, remove := range map[string]bool{"empty": true, "live": false} {
+		t.Run(name, func(t *testing.T) {
+			b := newCopyBench(t, 2, Options{}, copyZNS, copyZNS)
+			e := b.open()
+			data, other := noise(3, 2<<20), noise(4, 1<<20)
+			put(t, e, "f", data)
+			put(t, e, "g", other)
+			syncAll(t, e)
+			slot, _ := e.split(pieces(t, e, "f")[0].Addr)
+			b.close()
+			p := e.placeAt(slot, 1)
+			b.devices[p.Device].failed.Store(int64(p.Zone) + 1)
+			e = b.open()
+			if remove {
+				deleteFile(t, e, "f")
+				syncAll(t, e)
+			}
+			b.devices = append(b.devices, newMortal(t, copyZNS))
+			b.added["new"] = b.devices[2]
+			if _, err := e.ReplaceDevice(context.Background(), 0, "new", false); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the old one has left, or it is said why not", func() bool {
+				infos, r, err := e.Devices()
+				return err == nil && (len(infos) == 2 || !remove && r.Stuck != "")
+			})
+			sameFile(t, e, "g", other)
+			if !remove {
+				sameFile(t, e, "f", data)
+				deleteFile(t, e, "f")
+				eventually(t, "the old one has left", func() bool {
+					infos, _, err := e.Devices()
+					return err == nil && len(infos) == 2
+				})
+			}
+			b.close()
+			b.given = []int{1, 2}
+			b.open()
+			sameFile(t, b.e, "g", other)
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/shingle-store/shingle/internal/alloc"
 	"github.com/shingle-store/shingle/internal/errdefs"
 	"github.com/shingle-store/shingle/internal/store"
+	"github.com/shingle-store/shingle/internal/zone/array"
 	"github.com/shingle-store/shingle/internal/zone/label"
 )
 
@@ -95,7 +97,7 @@ func (e *Engine) rebuildPass() (left int, worked bool, stuck error) {
 			}
 			left++
 			if !empty && e.halved() {
-				return left, worked, stuck
+				return left, worked, cmp.Or(stuck, e.dismiss(false))
 			}
 			done, err := e.cure(slot)
 			worked = worked || done
@@ -104,7 +106,7 @@ func (e *Engine) rebuildPass() (left int, worked bool, stuck error) {
 			}
 		}
 		if empty && e.lacking() {
-			return 0, worked, stuck // see halved
+			return 0, worked, cmp.Or(stuck, e.dismiss(false)) // see halved
 		}
 	}
 	if err := e.dismiss(left == 0); err != nil && stuck == nil {
@@ -153,11 +155,14 @@ func (e *Engine) cure(slot uint32) (done bool, err error) {
 	switch bg.State {
 	case alloc.Empty:
 		return e.renewEmpty(bg)
-	case alloc.Quarantined:
+	case alloc.Quarantined, alloc.ReadOnly:
 		if bg.Capacity == 0 {
 			return e.renewAbsent(slot)
 		}
-		return false, nil
+		if bg.Live == 0 {
+			e.giveUpCure(bg) // it is never reset; dismiss sees to it
+			return false, nil
+		}
 	case alloc.Active:
 		e.al.Suspect(slot)
 		e.retireClosing()
@@ -227,6 +232,26 @@ func (e *Engine) renewEmpty(bg alloc.BlockGroup) (bool, error) {
 	return true, nil
 }
 
+// forsake lets go of the places on a device of block groups whose zone has failed, and in which nothing lives:
+// they are never reset again.
+func (e *Engine) forsake(number uint32) {
+	on := func(p array.Place) bool { return uint32(p.Device) == number }
+	for slot := range e.slots() {
+		bg, _ := e.al.BlockGroup(uint32(slot))
+		failed := bg.State == alloc.ReadOnly || bg.State == alloc.Quarantined
+		places := e.dev.Places(slot)
+		if !failed || bg.Live > 0 || bg.Pending > 0 || !slices.ContainsFunc(places, on) {
+			continue
+		}
+		e.dev.SetPlaces(slot, slices.DeleteFunc(places, on))
+		r := bgRecord{places: e.placesOf(uint32(slot))}
+		if len(r.places) == 0 {
+			r.capacity = recordedCapacity(0)
+		}
+		e.note(uint32(slot), r)
+	}
+}
+
 // renewAbsent gives a slot without a place one again.
 func (e *Engine) renewAbsent(slot uint32) (bool, error) {
 	capacity, err := e.renewPlaces(slot, 0, nil)
@@ -252,6 +277,7 @@ func (e *Engine) dismiss(last bool) error {
 	}
 	e.members.Unlock()
 	for _, m := range leaving {
+		e.forsake(m.rec.Number)
 		if n := e.onDevice(m.rec.Number); n > 0 {
 			if last {
 				return errdefs.New(errdefs.Precondition, "", "engine.dismiss", deviceName(m.rec.Number), fmt.Sprintf("%d block groups on it cannot be moved: they hold blocks that are good in no copy; rewrite or delete the files that `client status` names", n))
