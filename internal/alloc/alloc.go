@@ -80,8 +80,9 @@ type Allocator struct {
 	opening   [classes]int
 	lists     [classes][]uint32 // Active, opened, with room, in the order of opening
 	closing   []uint32          // in the order of failure
-	empty     slotSet
-	dead      slotSet // Full and idle
+	empty     slotSet           // those that can be opened
+	halves    slotSet           // likewise, when there are no others
+	dead      slotSet           // Full and idle
 	runs      runIndex
 	refused   bool // a Reserve was refused since the last reset
 	held      int  // groups kept from being opened: HoldEmpty
@@ -110,6 +111,7 @@ func New(o Options) (*Allocator, error) {
 		budget: o.MaxActive, spare: o.RelocationActive, reserve: o.Reserve, watch: o.Watch,
 		groups: make([]group, len(o.BlockGroups)),
 		empty:  newSlotSet(len(o.BlockGroups)),
+		halves: newSlotSet(len(o.BlockGroups)),
 		dead:   newSlotSet(len(o.BlockGroups)),
 	}
 	if a.budget == 0 {
@@ -239,7 +241,8 @@ func (a *Allocator) unsettleLocked(g *group) { a.countLocked(g, -1) }
 // settleLocked puts g, changed, back into the sums and the sets.
 func (a *Allocator) settleLocked(slot uint32, g *group) {
 	a.countLocked(g, 1)
-	a.empty.set(slot, g.state == Empty && !g.held)
+	a.empty.set(slot, g.state == Empty && !g.held && !g.half)
+	a.halves.set(slot, g.state == Empty && !g.held && g.half)
 	a.dead.set(slot, g.state == Full && g.idle() && g.pins == 0)
 	if g.runs != nil {
 		a.runs.place(slot, g)

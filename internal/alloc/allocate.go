@@ -132,7 +132,7 @@ func (a *Allocator) appendLocked(c Class, n int64, examined *uint64) (Grant, Out
 // shareLocked is allocate where nothing else is left: an empty block group that the reserve lies in,
 // or those of other classes.
 func (a *Allocator) shareLocked(c Class, n int64, examined *uint64) (Grant, Outcome) {
-	if a.empty.count > 0 && a.active < a.budgetLocked(c) && a.listed == 0 {
+	if a.empty.count+a.halves.count > 0 && a.active < a.budgetLocked(c) && a.listed == 0 {
 		return Grant{}, NeedsOpen
 	}
 	for other := ClassData; other <= ClassLog; other++ {

@@ -116,6 +116,7 @@ type group struct {
 	opening    bool // Active, header not yet written
 	holds      bool // counts against the active budget
 	held       bool // Empty, and kept from being opened
+	half       bool // opened only if no other one is left: SetHalf
 
 	runs  *runMap // of a conventional block group, else nil; its state is Active until it fails
 	bad   int64   // bytes of it that failed to be written, and not Mended since

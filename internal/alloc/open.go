@@ -6,7 +6,11 @@ import "slices"
 // highest instead (the last zone of a device may be shorter) if only that leaves the reserve in
 // empty block groups. whole: the choice leaves it there, or the class need not.
 func (a *Allocator) pickLocked(c Class, examined *uint64) (slot uint32, whole, ok bool) {
-	slot, ok = a.empty.lowest()
+	set := &a.empty
+	if set.count == 0 {
+		set = &a.halves
+	}
+	slot, ok = set.lowest()
 	if !ok || !c.reserves() {
 		return slot, true, ok
 	}
@@ -17,7 +21,7 @@ func (a *Allocator) pickLocked(c Class, examined *uint64) (slot uint32, whole, o
 	if leavesReserve(slot) {
 		return slot, true, true
 	}
-	if last, _ := a.empty.highest(); leavesReserve(last) {
+	if last, _ := set.highest(); leavesReserve(last) {
 		return last, true, true
 	}
 	return slot, false, true

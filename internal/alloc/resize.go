@@ -44,10 +44,32 @@ func (a *Allocator) Grow(zone int, capacity int64) uint32 {
 	a.groups = append(slices.Clip(a.groups), group{zone: zone, capacity: capacity, generation: 1, class: ClassData, held: true})
 	a.held++
 	a.empty.grow(len(a.groups))
+	a.halves.grow(len(a.groups))
 	a.dead.grow(len(a.groups))
 	g := &a.groups[slot]
 	a.usable += g.usable()
 	a.settleLocked(slot, g)
 	a.notifyLocked()
 	return slot
+}
+
+// SetHalf says whether the zones under a block group keep fewer copies than they should. It is opened only when
+// there is no other empty one.
+func (a *Allocator) SetHalf(slot uint32, half bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	g := a.lookupLocked(slot)
+	if g == nil || g.half == half {
+		return
+	}
+	a.unsettleLocked(g)
+	g.half = half
+	a.settleLocked(slot, g)
+}
+
+// Empties returns how many empty block groups can be opened, and how many of them are halves (SetHalf).
+func (a *Allocator) Empties() (n, halves int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.empty.count + a.halves.count, a.halves.count
 }

@@ -55,6 +55,7 @@ func (e *Engine) rebuildRun() {
 		case <-e.stop:
 			return
 		}
+		e.markHalves()
 		for e.several() && e.writable("engine.Rebuild") == nil {
 			left, worked, err := e.rebuildPass()
 			e.noteDegraded()
@@ -96,17 +97,16 @@ func (e *Engine) rebuildPass() (left int, worked bool, stuck error) {
 				continue
 			}
 			left++
-			if !empty && e.halved() {
-				return left, worked, cmp.Or(stuck, e.dismiss(false))
+			if !empty {
+				if err := e.roomForCopies(); err != nil {
+					return left, worked, cmp.Or(stuck, e.dismiss(false), err)
+				}
 			}
 			done, err := e.cure(slot)
 			worked = worked || done
 			if err != nil && stuck == nil {
 				stuck = err
 			}
-		}
-		if empty && e.lacking() {
-			return 0, worked, cmp.Or(stuck, e.dismiss(false)) // see halved
 		}
 	}
 	if err := e.dismiss(left == 0); err != nil && stuck == nil {
@@ -115,23 +115,33 @@ func (e *Engine) rebuildPass() (left int, worked bool, stuck error) {
 	return left, worked, stuck
 }
 
-// halved lets the resets that are due end, and reports whether there is an empty block group with fewer places
-// in use than there are to be copies. What lives has a copy at least; moved to where there is one only, it
-// would lose those on devices that may come back.
-func (e *Engine) halved() bool {
+// roomForCopies answers an error if what lives might be moved to where it has fewer copies: those that it has on
+// devices which may come back would be lost. It lets the resets that are due end first.
+func (e *Engine) roomForCopies() error {
 	e.awaitResets()
 	e.mergeHalves()
-	return e.lacking()
+	if n, halves := e.al.Empties(); halves == 0 || n-halves >= roomToMove {
+		return nil
+	}
+	return errdefs.New(errdefs.NoSpace, errdefs.ReasonNoSpace, "engine.Rebuild", "store", fmt.Sprintf("no room is left for %d copies on the devices that are there: give the missing one again, put another in its place, or delete files", e.copies))
 }
 
-// lacking reports whether an empty block group has fewer places in use than there are to be copies.
-func (e *Engine) lacking() bool {
-	for slot := range uint32(e.slots()) {
-		if bg, _ := e.al.BlockGroup(slot); bg.State == alloc.Empty && !bg.Conventional && e.incomplete(slot) {
-			return true
-		}
+// roomToMove is how many empty block groups with all their copies there must be for live data to be moved: one for
+// what is moved, and one for what is written meanwhile.
+const roomToMove = 2
+
+// markHalf tells the allocator whether what is stored in a slot has fewer copies than it should.
+func (e *Engine) markHalf(slot uint32) {
+	if e.copies > 1 {
+		e.al.SetHalf(slot, e.incomplete(slot))
 	}
-	return false
+}
+
+// markHalves is markHalf for all slots: when a device comes to be away.
+func (e *Engine) markHalves() {
+	for slot := range uint32(e.slots()) {
+		e.markHalf(slot)
+	}
 }
 
 // curable reports whether emptying and resetting the slot would give it better places.
@@ -229,6 +239,7 @@ func (e *Engine) renewEmpty(bg alloc.BlockGroup) (bool, error) {
 		}
 	}
 	e.note(bg.Slot, bgRecord{places: e.recordedPlaces(bg.Slot), capacity: recordedCapacity(capacity)})
+	e.markHalf(bg.Slot)
 	return true, nil
 }
 
@@ -262,6 +273,7 @@ func (e *Engine) renewAbsent(slot uint32) (bool, error) {
 		return false, err
 	}
 	e.note(slot, bgRecord{places: e.recordedPlaces(slot), capacity: recordedCapacity(capacity)})
+	e.markHalf(slot)
 	return e.al.Resize(slot, capacity), nil
 }
 

@@ -18,6 +18,7 @@ func (e *Engine) mergeHalves() (n int) {
 	half := map[int]uint32{} // device -> a slot with its place in use there, held
 	defer func() {
 		for _, slot := range half {
+			e.withdraw(slot)
 			e.al.ReleaseEmpty(slot)
 		}
 	}()
@@ -40,6 +41,7 @@ func (e *Engine) mergeHalves() (n int) {
 		}
 		if !found {
 			if was, twice := half[own.Device]; twice {
+				e.withdraw(was)
 				e.al.ReleaseEmpty(was)
 			}
 			half[own.Device] = slot
@@ -52,6 +54,20 @@ func (e *Engine) mergeHalves() (n int) {
 		e.al.ReleaseEmpty(other)
 	}
 	return n
+}
+
+// withdraw gives up an empty slot, held, that no device which may come back makes whole, and which finds no partner:
+// its zone is spare. What was promised may need the room; then it stays.
+func (e *Engine) withdraw(slot uint32) {
+	own, ok := e.onlyPlace(slot)
+	if !ok || len(e.dev.Places(int(slot))) > 1 || !e.al.Resize(slot, 0) {
+		return
+	}
+	e.dev.SetPlaces(int(slot), nil)
+	e.note(slot, bgRecord{places: e.placesOf(slot), capacity: recordedCapacity(0)})
+	e.members.Lock()
+	e.members.giveBackLocked([]array.Place{own}, nil)
+	e.members.Unlock()
 }
 
 // onlyPlace returns the one place of a slot that is in use.
@@ -78,6 +94,7 @@ func (e *Engine) merge(slot, from uint32, place array.Place) bool {
 	e.al.Resize(slot, e.capacityOf(set))
 	e.dev.SetPlaces(int(slot), set)
 	e.note(slot, bgRecord{places: e.placesOf(slot), capacity: e.capacityOf(set)})
+	e.markHalf(slot)
 	if err := e.dev.Reset(int(slot)); err != nil {
 		e.o.Logger.Warn("two block groups that were made one cannot be reset", "place", e.placeName(slot), "error", err)
 	}

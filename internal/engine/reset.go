@@ -106,6 +106,7 @@ func (e *Engine) resetZone(bg alloc.BlockGroup) error {
 		return err
 	}
 	e.note(bg.Slot, bgRecord{generation: bg.Generation + 1, places: e.recordedPlaces(bg.Slot), capacity: recordedCapacity(capacity)})
+	e.markHalf(bg.Slot)
 	if e.haveSpares() {
 		e.rebuild.kick.set()
 	}
