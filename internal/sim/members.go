@@ -10,39 +10,34 @@ import (
 	"github.com/shingle-store/shingle/internal/zone"
 )
 
-// planDevices has a device added, replaced or removed. Nothing that a file holds changes by it. What a crash
+// planDevices has a device added or replaced. Nothing that a file holds changes by it. What a crash
 // leaves of it, the next open finds out.
 func (c *client) planDevices(ch *Choices) *op {
 	r, l := c.r, c.r.life
 	r.hurt = true
-	what := pick(ch, "replace device", "add device", "remove device")
+	what := pick(ch, "replace device", "add device")
 	o := &op{what: what}
-	var fresh, old *disk
+	var old *disk
 	if what != "add device" {
 		members := r.members()
 		old = members[ch.Below(len(members))]
 		old.unsure = true
 		o.name = old.path
 	}
-	if what != "remove device" {
-		var err error
-		if fresh, err = r.newDisk(r.cfg.Geometry); err != nil {
-			r.failf("a new disk: %v", err)
-			return c.planSync(ch)
-		}
-		fresh.number, fresh.unsure = -1, true
-		r.attach(l, fresh)
-		o.to = fresh.path
+	fresh, err := r.newDisk(r.cfg.Geometry)
+	if err != nil {
+		r.failf("a new disk: %v", err)
+		return c.planSync(ch)
 	}
+	fresh.number, fresh.unsure = -1, true
+	r.attach(l, fresh)
+	o.to = fresh.path
 	var info engine.DeviceInfo
 	o.run = func(ctx context.Context) (err error) {
-		switch what {
-		case "add device":
+		if old == nil {
 			info, err = l.e.AddDevice(ctx, fresh.path, false)
-		case "replace device":
+		} else {
 			info, err = l.e.ReplaceDevice(ctx, uint32(old.number), fresh.path, false)
-		default:
-			err = l.e.RemoveDevice(ctx, uint32(old.number))
 		}
 		return err
 	}
@@ -51,7 +46,7 @@ func (c *client) planDevices(ch *Choices) *op {
 			r.cov.add("copies device calls refused", 1)
 			return
 		}
-		if c.took(o, false, 0) && fresh != nil {
+		if c.took(o, false, 0) {
 			fresh.number, fresh.unsure = int(info.Number), false
 		}
 	}
