@@ -31,6 +31,7 @@ type DeviceInfo struct {
 	Number   uint32
 	Path     string // "": missing
 	State    DeviceState
+	Leaving  bool          // it is being replaced or removed, also if State says that it is away
 	Message  string        // why it is not online; "" if it is
 	Geometry zone.Geometry // zero values that are not known of a missing device: limits
 	Stored   int64         // bytes of live data that lie on it
@@ -53,7 +54,7 @@ func (e *Engine) Devices() ([]DeviceInfo, Rebuild, error) {
 	leaving := false
 	for _, m := range e.members.byNumber {
 		leaving = leaving || m.rec.Leaving
-		d := DeviceInfo{Number: m.rec.Number, Path: m.path, State: DeviceOnline, Spare: len(e.members.spare[m.rec.Number]), Stats: stats[int(m.rec.Number)]}
+		d := DeviceInfo{Number: m.rec.Number, Path: m.path, State: DeviceOnline, Leaving: m.rec.Leaving, Spare: len(e.members.spare[m.rec.Number]), Stats: stats[int(m.rec.Number)]}
 		switch {
 		case m.failed:
 			d.State, d.Message = DeviceFailed, errdefs.Sentence(m.cause)

@@ -134,7 +134,7 @@ func (r *run) callRoll() {
 		i, ok := listed[d.path]
 		switch {
 		case ok:
-			d.number, d.unsure = int(i.Number), i.State == engine.DeviceLeaving
+			d.number, d.unsure = int(i.Number), i.Leaving
 		case d.gone || r.life.in(d) == nil || r.life.in(d).isDead():
 		case !d.unsure && r.life.faults == 0:
 			r.failf("%s was part of the store, and is not any more: %+v", d.path, infos)
