@@ -33,6 +33,8 @@ type Config struct {
 	// Devices are how many devices the store has, of one geometry, and Copies how many copies of what is
 	// stored. 0: 1.
 	Devices, Copies int
+	// Changes has devices added and replaced while the store is used.
+	Changes bool
 }
 
 // geometries are small, so that zones fill, run out and are reset all the time.
@@ -92,6 +94,7 @@ func ConfigWithCopiesFor(seed uint64) Config {
 	if c.Devices == 0 {
 		c.chooseCopies(rand.New(rand.NewPCG(seed, 0xc0f17)))
 	}
+	c.Changes = true
 	return c
 }
 

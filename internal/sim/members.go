@@ -56,7 +56,7 @@ func (c *client) planDevices(ch *Choices) *op {
 // mayChangeDevices reports whether the devices of the store may change now: one change at a time, while all
 // take part.
 func (r *run) mayChangeDevices() bool {
-	if !r.mortal() || r.lame() || len(r.disks) > 6 {
+	if !r.cfg.Changes || !r.mortal() || r.lame() || len(r.disks) > 6 {
 		return false
 	}
 	for _, d := range r.disks {
