@@ -17,10 +17,13 @@ const deviceScheme = "file:"
 // it. A PATH that comes twice is an InvalidArgument error with Field "device".
 func ParseDevices(s string) (out []Device, err error) {
 	for line := range strings.Lines(s) {
-		for _, url := range splitURLs(strings.TrimRight(line, "\r\n")) {
+		for _, url := range splitURLs(line) {
 			d, err := ParseDevice(url)
 			if err != nil {
 				return nil, err
+			}
+			if strings.TrimRight(d.Path, trimmed) != d.Path {
+				return nil, errdefs.Invalid("config.ParseDevices", "device", fmt.Sprintf("%q ends in a blank; name a file without one", d.Path))
 			}
 			for _, other := range out {
 				if filepath.Clean(other.Path) == filepath.Clean(d.Path) {
@@ -36,17 +39,20 @@ func ParseDevices(s string) (out []Device, err error) {
 	return out, err
 }
 
+// trimmed is what a device URL neither begins nor ends with, nor its PATH ends with.
+const trimmed = " \t\r\n"
+
 // splitURLs splits a line before each "file:" that has a space or a tab before it.
 func splitURLs(line string) (urls []string) {
 	const blank = " \t"
 	from := 0
 	for at := 1; at < len(line); at++ {
 		if strings.IndexByte(blank, line[at-1]) >= 0 && strings.HasPrefix(line[at:], deviceScheme) {
-			urls = append(urls, strings.Trim(line[from:at], blank))
+			urls = append(urls, strings.Trim(line[from:at], trimmed))
 			from = at
 		}
 	}
-	urls = append(urls, strings.Trim(line[from:], blank))
+	urls = append(urls, strings.Trim(line[from:], trimmed))
 	kept := urls[:0]
 	for _, u := range urls {
 		if u != "" {

@@ -83,7 +83,7 @@ func TestAboutSize(t *testing.T) {
 // FuzzParseDevices: any text is taken or refused as device; what is taken comes back when each device is
 // given on a line of its own.
 func FuzzParseDevices(f *testing.F) {
-	for _, s := range []string{"", "file:/a", "file:/a file:/b", "file:/a\nfile:/b?size=1GiB", " file: file:\r\n", "file:/a\xff file:b\tfile:c"} {
+	for _, s := range []string{"", "file:/a", "file:/a file:/b", "file:/a\nfile:/b?size=1GiB", " file: file:\r\n", "file:\r ", "file: ?", "file:/a\xff file:b\tfile:c"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
