@@ -96,14 +96,19 @@ func (p *progress) answer(a *app, verb string, failed int, dry bool) error {
 // counting adds what passes through it to the progress.
 type counting struct {
 	io.Reader
-	p *progress
+	p    *progress
+	seen int64
 }
 
-func (c counting) Read(b []byte) (int, error) {
+func (c *counting) Read(b []byte) (int, error) {
 	n, err := c.Reader.Read(b)
 	c.p.bytes.Add(int64(n))
+	c.seen += int64(n)
 	return n, err
 }
+
+// forget takes back what was counted of a file that was not moved in the end.
+func (c *counting) forget() { c.p.bytes.Add(-c.seen) }
 
 // countingFile is a file that adds what is read of it for the first time to the progress. It
 // must be read by one goroutine, from the start.
@@ -121,3 +126,6 @@ func (c *countingFile) ReadAt(b []byte, off int64) (int, error) {
 	}
 	return n, err
 }
+
+// forget takes back what was counted of a file that was not moved in the end.
+func (c *countingFile) forget() { c.p.bytes.Add(-c.seen) }

@@ -236,7 +236,9 @@ func (p *putter) file(ctx context.Context, src, dst string) error {
 	if !st.Mode().IsRegular() || st.Size() == 0 {
 		return p.pipe(ctx, f, dst, o)
 	}
-	if _, err = p.a.c.WriteFrom(ctx, dst, &countingFile{File: f, p: p.progress}, st.Size(), o); err != nil {
+	from := &countingFile{File: f, p: p.progress}
+	if _, err = p.a.c.WriteFrom(ctx, dst, from, st.Size(), o); err != nil {
+		from.forget()
 		return pathless(err)
 	}
 	p.files.Add(1)
@@ -250,11 +252,14 @@ func (p *putter) pipe(ctx context.Context, r io.Reader, dst string, o client.Wri
 	if err != nil {
 		return err
 	}
-	if _, err := w.ReadFrom(counting{r, p.progress}); err != nil {
+	from := &counting{Reader: r, p: p.progress}
+	if _, err := w.ReadFrom(from); err != nil {
+		from.forget()
 		w.Abort()
 		return pathless(err)
 	}
 	if err := w.Close(); err != nil {
+		from.forget()
 		return err
 	}
 	p.files.Add(1)

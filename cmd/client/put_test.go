@@ -158,7 +158,7 @@ func TestPutGoesOnAfterOneFailure(t *testing.T) {
 	r.failed(t, exitError, `/b: the store is full \(NO_SPACE\): 4.00 KiB free, 3.00 GiB come back by reclaim\n$`)
 	var m moved
 	unmarshal(t, r.out, &m)
-	if m.Files != 2 || m.Failed != 1 {
+	if m.Files != 2 || m.Bytes != 2 || m.Failed != 1 { // the byte that was read for x/b is not in the store
 		t.Errorf("answered %+v", m)
 	}
 	stored(t, s, map[string]string{"x/": "", "x/a": "A", "x/c": "C"})

@@ -66,7 +66,7 @@ func (a *app) writeFrom(ctx context.Context, name string, o client.WriteOptions,
 	if err != nil {
 		return named(name, err)
 	}
-	n, err := w.ReadFrom(counting{a.in, p})
+	n, err := w.ReadFrom(&counting{Reader: a.in, p: p})
 	if err != nil {
 		w.Abort()
 		return named(name, pathless(err))
