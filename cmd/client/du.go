@@ -64,7 +64,14 @@ func (a *app) du(ctx context.Context, args []string, summarize, human bool) erro
 	if human {
 		number = size[int64]
 	}
+	headed := a.quiet
 	out := listing[taken]{a: a, key: "usage", text: func(x taken) error {
+		if !headed {
+			headed = true
+			if _, err := fmt.Fprintf(a.out, "%12s  %12s  %12s\n", "stored", "allocated", "logical"); err != nil {
+				return err
+			}
+		}
 		name := x.Name
 		if name == "" {
 			name = "/"
@@ -72,9 +79,6 @@ func (a *app) du(ctx context.Context, args []string, summarize, human bool) erro
 		_, err := fmt.Fprintf(a.out, "%12s  %12s  %12s  %s\n", number(x.Stored), number(x.Allocated), number(x.Logical), name)
 		return err
 	}}
-	if a.output == "text" && !a.quiet {
-		fmt.Fprintf(a.out, "%12s  %12s  %12s\n", "stored", "allocated", "logical")
-	}
 	for _, arg := range args {
 		name, _ := storeName(arg)
 		if name != "" {
