@@ -27,6 +27,9 @@ func (a *app) completion(root *cobra.Command) {
 	for _, c := range root.Commands() {
 		switch {
 		case c.Name() == "completion":
+			c.Short = "print what completes verbs, flags and names in a shell"
+			c.Long = `completion prints a script for a shell, which completes verbs, flags and the names in the store: the
+help of each says how to load it.`
 			c.Args = noArguments
 			c.RunE = func(cmd *cobra.Command, _ []string) error {
 				_ = cmd.Help()

@@ -99,7 +99,7 @@ A limit is bytes a second that are read from the device: whole bytes, or a numbe
 	f.Var(&limit, "limit", "read at most so much a second; 0: no limit")
 	f.StringVar(&o.File, "file", "", "only this file")
 	f.Uint32Var(&slot, "block-group", 0, "only this block group")
-	f.StringVar(&o.Device, "device", "", "only this device: 0")
+	f.StringVar(&o.Device, "device", "", "only this device, by its number in device ls")
 	cmd.MarkFlagsMutuallyExclusive("file", "block-group", "device")
 	return cmd
 }
