@@ -78,6 +78,9 @@ func TestServeSeveralDevices(t *testing.T) {
 	if said := s.said(); !strings.Contains(said, "the device file "+b+" is missing and left out") || !strings.Contains(said, "WARN") {
 		t.Errorf("it says %q and logs %s", s.line, said)
 	}
+	if want := "; 1 thing needs attention: see `client status`\n"; !strings.HasSuffix(s.line, want) {
+		t.Errorf("it says %q", s.line)
+	}
 	s.signal()
 	s.ended(exitOK)
 	exist(t, b, false)

@@ -223,8 +223,11 @@ func (s *service) ready(addr string, f *folder) string {
 			bad++
 		}
 	}
-	if bad > 0 {
-		fmt.Fprintf(&notes, "; %d things need attention: see `client info`", bad)
+	switch {
+	case bad == 1:
+		notes.WriteString("; 1 thing needs attention: see `client status`")
+	case bad > 1:
+		fmt.Fprintf(&notes, "; %d things need attention: see `client status`", bad)
 	}
 	return fmt.Sprintf("serving on %s, data in %s (%s)%s", addr, f.path, what, notes.String())
 }
