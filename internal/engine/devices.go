@@ -59,7 +59,7 @@ func (e *Engine) Devices() ([]DeviceInfo, Rebuild, error) {
 		case m.failed:
 			d.State, d.Message = DeviceFailed, errdefs.Sentence(m.cause)
 		case m.dev == nil:
-			d.State, d.Message = DeviceMissing, "it was not given when the engine was started"
+			d.State, d.Message = DeviceMissing, "it was not given when the engine was started, or was not there"
 		case m.rec.Leaving:
 			d.State, d.Message = DeviceLeaving, "what lies on it is being moved to other devices"
 		}
