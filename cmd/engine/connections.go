@@ -57,8 +57,8 @@ func (c *connections) Accept() (net.Conn, error) {
 		}
 		if c.open.Add(1) > c.most {
 			c.open.Add(-1)
+			c.refused.Inc() // before the client can know
 			_ = conn.Close()
-			c.refused.Inc()
 			if !c.full.Swap(true) {
 				c.log.Warn("as many connections as allowed are open; more are refused", "max-connections", c.most)
 			}
