@@ -207,7 +207,25 @@ func TestDecodersRefuseWhatCannotBe(t *testing.T) {
 	}
 }
 
+// emptyFrames is the record of a raw extent of 48 blocks with a frame table that has no frames, as no engine writes
+// it.
+var emptyFrames = []byte{1 << 3, 48, 3<<3 | 2, 0}
+
+// TestEmptyFrameTable: reclaim and mend take an extent with frames for a compressed one.
+func TestEmptyFrameTable(t *testing.T) {
+	x, err := decodeExtent(key64(4096), emptyFrames)
+	if err != nil || x.Frames != nil || x.Blocks != 48 {
+		t.Errorf("%+v, %v", x, err)
+	}
+	if x, err := decodeExtent(key64(4096), putUint(emptyFrames[:len(emptyFrames):len(emptyFrames)], 2, 1)); err == nil {
+		t.Errorf("a compressed one is %+v", x)
+	}
+}
+
 func fuzzDecoder(f *testing.F, b bucketID) {
+	if b == bExtents {
+		f.Add(key64(4096), emptyFrames)
+	}
 	for _, s := range samples() {
 		if s.b == b {
 			f.Add(s.key, s.payload)

@@ -134,7 +134,11 @@ func decodeExtent(key, p []byte) (x Extent, err error) {
 	return x, x.sane()
 }
 
+// decodeFrames returns nil for a table without frames: that an extent has any says that it is compressed.
 func decodeFrames(b []byte) ([]extent.Frame, error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
 	frames := make([]extent.Frame, 0, len(b)/6+1)
 	for len(b) > 0 {
 		var v [3]uint64
