@@ -52,7 +52,11 @@ func (e *Engine) writeLabel(m *member, above uint32) error {
 			m.rec.OtherLabel = other
 		}
 	case failed || errdefs.Is(err, errdefs.Device):
-		// The label that can be read stays the device's; the record says which one that is.
+		// The label that can be read stays the device's; the record says which one that is. A label zone that
+		// could not be finished must not keep an active zone from data.
+		if serr := label.Settle(m.dev); serr != nil {
+			e.o.Logger.Warn("a label zone may stay active", "device", m.rec.Number, "error", serr)
+		}
 		e.o.Logger.Warn("the label cannot be written", "device", m.rec.Number, "error", err)
 		if !failed {
 			e.cond.set(Condition{

@@ -117,7 +117,7 @@ func Write(dev zone.Device, l Label) error {
 		return err
 	}
 	if err == nil {
-		if err := settle(dev); err != nil {
+		if err := Settle(dev); err != nil {
 			return err
 		}
 		if old.Generation == l.Generation {
@@ -137,11 +137,16 @@ func Write(dev zone.Device, l Label) error {
 	return nil
 }
 
-// Mend writes l over the label zones that hold no valid label, and flushes; a device needs one free active
-// and open slot for it. So two zones may hold labels of one generation: that of the latest.
+// Mend writes l over the label zones that hold no valid label, one after the other, each durable before the
+// next is touched: what could not be read may be a label all the same, and then one of them is always there.
+// Before that label zones that are active are finished; a device needs one free active and open slot. So
+// two zones may hold labels of one generation: that of the latest.
 func Mend(dev zone.Device, l Label) error {
 	a, b, err := Zones(dev.Geometry())
 	if err != nil {
+		return err
+	}
+	if err := Settle(dev); err != nil {
 		return err
 	}
 	for _, z := range []int{a, b} {
@@ -151,12 +156,15 @@ func Mend(dev zone.Device, l Label) error {
 		if err := put(dev, z, EncodeLabel(l)); err != nil {
 			return err
 		}
+		if err := dev.Flush(); err != nil {
+			return err
+		}
 		if got, err := readZone(dev, z); err != nil || got != l {
 			return errdefs.Wrap(errdefs.Device, errdefs.ReasonDeviceIO, "label.Mend", fmt.Sprintf("zone %d", z),
 				fmt.Errorf("the label that was written does not read back: %w", errors.Join(err, zone.ErrMedia)))
 		}
 	}
-	return dev.Flush()
+	return nil
 }
 
 // put makes b the first block of a label zone.
@@ -173,8 +181,9 @@ func put(dev zone.Device, z int, b []byte) error {
 	return dev.Finish(z)
 }
 
-// settle finishes label zones that a crash left active.
-func settle(dev zone.Device) error {
+// Settle finishes label zones that a crash, or a finish that failed, left active: each keeps one of the device's
+// active slots from data. It does not flush.
+func Settle(dev zone.Device) error {
 	a, b, err := Zones(dev.Geometry())
 	if err != nil {
 		return err
