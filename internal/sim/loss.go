@@ -99,9 +99,7 @@ func (r *run) mendAll() {
 	if !ok {
 		return
 	}
-	if n := s.Counters.Errors() - r.noLabel(s); n > 0 && r.life.faults > 0 {
-		return
-	} else if n > 0 && r.roomy() {
+	if n := s.Counters.Errors() - r.noLabel(s); n > 0 && r.roomy() {
 		r.failf("a scrub finds %d errors that the one before has not mended: %+v", n, r.findings(s.ID))
 		return
 	}
@@ -181,10 +179,6 @@ func (r *run) scrubAll() (s engine.Scrub, ok bool) {
 		r.failf("scrub: %v", err)
 	case s.State != scrub.Finished:
 		r.failf("a scrub in peace has not finished: %+v", s)
-	case s.Counters.UncorrectableErrors > r.noLabel(s) && r.life.faults > 0:
-		// As in awaitWhole: there may be no active zone to move anything to.
-		r.cov.add("copies scrubs without room", 1)
-		return s, false
 	case s.Counters.UncorrectableErrors > r.noLabel(s) && r.roomy():
 		r.failf("a scrub has not mended what is good in one copy: %+v, %+v", s, r.findings(s.ID))
 	}
